@@ -149,6 +149,8 @@ class Reducer:
             # The transaction began before this range, has statements, or is damaged.
             self._hand_over(transaction)
             self._hand_on(offset, timestamp_ms, data)
+            if self._until.transaction == transaction:
+                self._emit_closed()  # replay may end here, so `held_after` must not be of a later entry
             return
         elif kind != Kind.NOTHING:
             if kind == Kind.ABORT:
