@@ -7,8 +7,9 @@ while the backlog is above a limit. Only their connections wait: nothing that sh
 reports of synced ends, journal writes) passes through here.
 
 The limit follows the measured drain rate, so that a full backlog is acknowledged within `TARGET_MS` on a fast disk and
-on a slow one. It starts low: a first burst must not overwhelm a slow follower before anything is measured. The rate is
-measured only while producers wait, so an unsaturated broker pays for a few additions only.
+on a slow one, or within twice the latency of a cluster whose acknowledgements take longer. It starts low: a first burst
+must not overwhelm a slow follower before anything is measured. The rate is measured only while producers wait, so an
+unsaturated broker pays for a few additions only.
 
 A partition whose high watermark does not move at all (a follower has just died, or the ISR is below its minimum) counts
 as stalled after `STALL_MS` and no longer holds back the producers of other partitions. After `ABANDONED_MS` the
@@ -25,7 +26,11 @@ from ottla.ports import Clock, Timer
 
 TARGET_MS = 100.0
 """Time in which a full backlog should drain. It must be above the latency of an acknowledgement in an idle cluster, or
-the limit itself would lower the rate that it follows."""
+the limit itself would lower the rate that it follows. Where acknowledgements take longer, the time is
+`LATENCIES` of the shortest one seen, at most `TARGET_MS_MAX`."""
+LATENCIES = 2.0
+TARGET_MS_MAX = 1000.0
+"""Far below replica.lag.time.max.ms: a full backlog must not make a follower leave the ISR."""
 LEAST_SHARE = 16
 """The limit never falls below its maximum divided by this: enough to keep a cluster with slow acknowledgements busy."""
 STALL_MS = 1000.0
@@ -61,11 +66,13 @@ class Backlog:
     __slots__ = (
         "_clock",
         "_is_disk_behind",
+        "_latency_ms_min",
         "_limit_bytes",
         "_limit_bytes_max",
         "_limit_bytes_min",
         "_measured_ms",
         "_released_bytes",
+        "_sample",
         "_timer",
         "_waiting",
         "_wake_is_due",
@@ -88,6 +95,10 @@ class Backlog:
         self._window_ms = 0.0
         """Time that producers have waited in the current window."""
         self._measured_ms = 0.0
+        self._latency_ms_min = 0.0
+        """The shortest time from an append to its acknowledgement that was measured; 0 before the first."""
+        self._sample: tuple[PartitionBacklog, int, float] | None = None
+        """The append whose latency is measured: its partition, its end offset and its time."""
         self._waiting: dict[Waiter, None] = {}
         self._wake_is_due = False
         self._timer: Timer | None = None
@@ -162,9 +173,31 @@ class Backlog:
             return
         self._windows.append((self._released_bytes, self._window_ms))
         rate = sum(size for size, _ in self._windows) / sum(length_ms for _, length_ms in self._windows)
-        self._limit_bytes = min(max(int(rate * TARGET_MS), self._limit_bytes_min), self._limit_bytes_max)
+        target_ms = min(max(TARGET_MS, LATENCIES * self._latency_ms_min), TARGET_MS_MAX)
+        self._limit_bytes = min(max(int(rate * target_ms), self._limit_bytes_min), self._limit_bytes_max)
         self._window_ms = 0.0
         self._released_bytes = 0
+
+    @property
+    def wants_sample(self) -> bool:
+        """Whether the latency of the next append is to be measured: producers have to wait, and none is measured."""
+        return self._timer is not None and self._sample is None
+
+    def start_sample(self, partition: PartitionBacklog, end_offset: int) -> None:
+        """Measures how long the acknowledgement of this append takes."""
+        self._sample = (partition, end_offset, self._clock.monotonic_ms())
+
+    def end_sample(self, partition: PartitionBacklog, watermark: int) -> None:
+        """Notes the latency of the measured append if the high watermark of its partition has passed it."""
+        if self._sample is not None and self._sample[0] is partition and self._sample[1] <= watermark:
+            latency_ms = self._clock.monotonic_ms() - self._sample[2]
+            self._latency_ms_min = min(latency_ms, self._latency_ms_min or latency_ms)
+            self._sample = None
+
+    def drop_sample(self, partition: PartitionBacklog) -> None:
+        """Forgets a measured append of the partition: nobody waits for it any more."""
+        if self._sample is not None and self._sample[0] is partition:
+            self._sample = None
 
     def _wake(self) -> None:
         """Wakes waiters in order while there is room. Each one adds to the backlog before the next is called, so a full
@@ -217,8 +250,11 @@ class PartitionBacklog:
             self._moved_ms = NEVER
         self._appended.append((end_offset, size_bytes))
         self.size_bytes += size_bytes
+        backlog = self._backlog
         if not self.is_stalled:
-            self._backlog.size_bytes += size_bytes
+            backlog.size_bytes += size_bytes
+        if backlog.wants_sample:
+            backlog.start_sample(self, end_offset)
 
     def release(self, watermark: int) -> None:
         """Removes everything below the high watermark, which all in-sync replicas have acknowledged."""
@@ -227,12 +263,14 @@ class PartitionBacklog:
         while appended and appended[0][0] <= watermark:
             released_bytes += appended.popleft()[1]
         if released_bytes:
+            self._backlog.end_sample(self, watermark)
             self._remove(released_bytes)
 
     def clear(self) -> None:
         """Empties the backlog after a change of role or a failure of the log: no request waits for acknowledgements any
         more."""
         if self._appended:
+            self._backlog.drop_sample(self)
             self._appended.clear()
             self._remove(self.size_bytes)
 

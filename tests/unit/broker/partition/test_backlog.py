@@ -13,6 +13,7 @@ from ottla.broker.partition.backlog import (
     RECHECK_MS,
     STALL_MS,
     TARGET_MS,
+    TARGET_MS_MAX,
     Backlog,
     PartitionBacklog,
 )
@@ -129,16 +130,38 @@ def test_a_producer_with_nothing_in_flight_passes(bench: Bench) -> None:
     assert bench.backlog.holds_back(bench.partition, ALL, idle)
 
 
+def drain(bench: Bench, rate: int, latency_ms: int) -> None:
+    """Producers wait all the time; each append is acknowledged after the latency."""
+    bench.is_disk_behind = True
+    bench.wait("a", left=10_000)
+    for _ in range(4 * latency_ms + 2000):
+        bench.clock.advance(1)
+        bench.append(rate)
+        bench.partition.release(bench.end - latency_ms)
+
+
 @pytest.mark.parametrize("rate", [1, 20, 1000])
 def test_the_limit_follows_the_rate_of_acknowledgements(bench: Bench, rate: int) -> None:
     """In bytes a millisecond."""
-    bench.append(LIMIT_MAX + 1)
-    bench.wait("a", left=10_000)
-    for _ in range(2000):
-        bench.clock.advance(1)
-        bench.append(rate)
-        bench.partition.release(bench.end - 1 - LIMIT_MAX // rate)
+    drain(bench, rate, latency_ms=10)
     assert bench.backlog.limit_bytes == pytest.approx(min(max(rate * TARGET_MS, LIMIT), LIMIT_MAX), rel=0.05)
+
+
+@pytest.mark.parametrize(("latency_ms", "target_ms"), [(10, TARGET_MS), (150, 300.0), (900, TARGET_MS_MAX)])
+def test_slow_acknowledgements_raise_the_limit(bench: Bench, latency_ms: int, target_ms: float) -> None:
+    """Otherwise the pipeline would not be full, and the limit would lower the rate that it follows."""
+    drain(bench, 10, latency_ms)
+    assert bench.backlog.limit_bytes == pytest.approx(10 * target_ms, rel=0.05)
+
+
+def test_a_cleared_backlog_leaves_no_sample(bench: Bench) -> None:
+    """The latency of a replica's next role is not measured from an append of the one before."""
+    bench.is_disk_behind = True
+    bench.wait("a", left=10_000)
+    bench.append(1)
+    assert not bench.backlog.wants_sample
+    bench.partition.clear()
+    assert bench.backlog.wants_sample
 
 
 def test_without_producers_that_wait_the_limit_stays(bench: Bench) -> None:
