@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ottla.bench.suite.run_results import Results
     from ottla.bench.suite.store import Store
 
-commands = typer.Typer(help="Measures brokers: which settings, which system, for a load.", no_args_is_help=True)
+commands = typer.Typer(help="Measures brokers under load, to compare settings and systems.", no_args_is_help=True)
 
 RESULTS = Path("bench-results")
 RAM_DISK = Path("/dev/shm")
@@ -25,18 +25,31 @@ RAM_DISK = Path("/dev/shm")
 
 @commands.command()
 def run(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The matrix, in TOML.", show_default=False)],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", help="The TOML file that defines the matrix of configurations.", show_default=False
+        ),
+    ],
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Where results go. [default: bench-results/NAME]")
+        Path | None,
+        typer.Option("--out", "-o", help="Write the results to this directory (default: bench-results/NAME)."),
     ] = None,
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Measure everything again; old results are set aside.")
+        bool, typer.Option("--fresh", help="Measure everything again, and set old results aside.")
     ] = False,
-    mix: Annotated[bool, typer.Option("--mix", help="Go on with results of another commit.")] = False,
-    list_: Annotated[bool, typer.Option("--list", help="Only say what would be measured.")] = False,
-    repetitions: Annotated[int | None, typer.Option(min=1, help="Instead of the file's.")] = None,
-    data: Annotated[Path | None, typer.Option(help="The disk to measure. [default: where results go]")] = None,
-    ram_disk: Annotated[Path, typer.Option(help="A directory on a RAM disk.")] = RAM_DISK,
+    mix: Annotated[bool, typer.Option("--mix", help="Continue even if there are results of another commit.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="Only list what would be measured.")] = False,
+    repetitions: Annotated[
+        int | None, typer.Option(min=1, help="Override the number of repetitions in the file.")
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            help="Put the brokers' data here, on the disk to measure (default: the directory of the results)."
+        ),
+    ] = None,
+    ram_disk: Annotated[Path, typer.Option(help="Use this directory as the RAM disk.")] = RAM_DISK,
 ) -> None:
     """Measures the configurations in a file and writes the report. After an interruption, run it again to continue."""
     from dataclasses import replace
@@ -113,7 +126,9 @@ def _print_cells(matrix: Matrix) -> None:
 
 @commands.command()
 def report(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The results of a run.", show_default=False)],
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The directory with the results of a run.", show_default=False)
+    ],
 ) -> None:
     """Writes results.csv and report.html from the results of a run, and prints the table."""
     from ottla.bench.suite.csv_file import write_csv
@@ -127,8 +142,8 @@ def report(
 
 @commands.command()
 def compare(
-    earlier: Annotated[Path, typer.Argument(metavar="A", help="Results of a run.", show_default=False)],
-    later: Annotated[Path, typer.Argument(metavar="B", help="Results to set against them.", show_default=False)],
+    earlier: Annotated[Path, typer.Argument(metavar="A", help="The results of the earlier run.", show_default=False)],
+    later: Annotated[Path, typer.Argument(metavar="B", help="The results to compare with A.", show_default=False)],
     as_json: AsJson = False,
 ) -> None:
     """Compares two runs: shows B as a multiple of A for every configuration that both have measured."""

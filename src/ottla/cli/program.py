@@ -59,7 +59,7 @@ def program_of(names: Iterable[str]) -> typer.Typer:
 
 
 def options(
-    debug: Annotated[bool, typer.Option("--debug", help="Show where in the code a failure happened.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Print the traceback of a failure.")] = False,
     _: Annotated[
         bool, typer.Option("--version", "-V", is_eager=True, callback=_print_version, help="Print the version.")
     ] = False,

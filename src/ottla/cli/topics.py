@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 commands = typer.Typer(help="Creates, lists, describes, alters and deletes topics.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(help="The topic's name.", show_default=False)]
+Name = Annotated[str, typer.Argument(help="The name of the topic.", show_default=False)]
 Configs = Annotated[
     list[str] | None,
-    typer.Option("--config", "-c", metavar="NAME=VALUE", help="A configuration of the topic; repeat for several."),
+    typer.Option("--config", "-c", metavar="NAME=VALUE", help="Set a configuration of the topic; repeatable."),
 ]
 
 
@@ -51,20 +51,30 @@ def create(
     partitions: Annotated[
         int,
         typer.Option(
-            "--partitions", "-p", callback=check_count_or_default, max=INT32_MAX, help="-1: the broker's default."
+            "--partitions",
+            "-p",
+            callback=check_count_or_default,
+            max=INT32_MAX,
+            help="The number of partitions; -1 is the broker's default.",
         ),
     ] = -1,
     replication_factor: Annotated[
-        int, typer.Option(callback=check_count_or_default, max=INT16_MAX, help="-1: the broker's default.")
+        int,
+        typer.Option(
+            callback=check_count_or_default, max=INT16_MAX, help="The number of replicas; -1 is the broker's default."
+        ),
     ] = -1,
     replica_assignment: Annotated[
         str | None,
         typer.Option(
-            metavar="ID:ID,ID:ID,...", help="The brokers of each partition, the preferred leader first, as 1:2,2:3."
+            metavar="ID:ID,ID:ID,...",
+            help="Assign these brokers to each partition, the preferred leader first, such as 1:2,2:3.",
         ),
     ] = None,
     config: Configs = None,
-    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Succeed if it is already there.")] = False,
+    if_not_exists: Annotated[
+        bool, typer.Option("--if-not-exists", help="Succeed even if the topic already exists.")
+    ] = False,
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
@@ -104,7 +114,7 @@ def create(
 
 @commands.command("list")
 def list_topics(
-    internal: Annotated[bool, typer.Option("--internal", help="Also the brokers' own topics.")] = False,
+    internal: Annotated[bool, typer.Option("--internal", help="Include the internal topics of the brokers.")] = False,
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
@@ -127,7 +137,9 @@ def list_topics(
 @commands.command()
 def describe(
     name: Name,
-    all_configs: Annotated[bool, typer.Option("--all", help="Also configurations that have their default.")] = False,
+    all_configs: Annotated[
+        bool, typer.Option("--all", help="Include configurations that have their default value.")
+    ] = False,
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
@@ -169,11 +181,12 @@ def describe(
 def alter(
     name: Name,
     partitions: Annotated[
-        int | None, typer.Option("--partitions", "-p", min=1, max=INT32_MAX, help="The new total.")
+        int | None, typer.Option("--partitions", "-p", min=1, max=INT32_MAX, help="The new total number of partitions.")
     ] = None,
     config: Configs = None,
     delete_config: Annotated[
-        list[str] | None, typer.Option("--delete-config", metavar="NAME", help="Back to its default; repeatable.")
+        list[str] | None,
+        typer.Option("--delete-config", metavar="NAME", help="Reset a configuration to its default; repeatable."),
     ] = None,
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -207,7 +220,7 @@ def alter(
 @commands.command()
 def delete(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="The topics to delete.", show_default=False)],
-    if_exists: Annotated[bool, typer.Option("--if-exists", help="Succeed if one is not there.")] = False,
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="Succeed even if a topic does not exist.")] = False,
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:

@@ -12,27 +12,29 @@ _TITLE = """\
 
 Generated from `src/ottla/broker/metrics/definitions.py` by `make docs`; do not edit.
 
-Every broker serves a page of its own in Prometheus' text format, at `/metrics`:
+Every broker serves its own page in the Prometheus text format, at `/metrics`:
 
-    ottla up --metrics-port 9308             the first broker; the others take 9309, 9310, ...
-    ottla.metrics.port=9308                  the same in a configuration file, also of `ottla broker --config`
-    ottla.metrics.host=0.0.0.0               for a Prometheus on another machine; 127.0.0.1 without it
+    ottla up --metrics-port 9308             the first broker; the others use 9309, 9310, ...
+    ottla.metrics.port=9308                  the same in a configuration file, also for `ottla broker --config`
+    ottla.metrics.host=0.0.0.0               for a Prometheus on another machine; the default is 127.0.0.1
 
-One broker is one target, so that `up` says which of them runs:
+Each broker is a target, so that `up` shows which brokers are running:
 
     scrape_configs:
       - job_name: ottla
         static_configs:
           - targets: ["127.0.0.1:9308", "127.0.0.1:9309", "127.0.0.1:9310"]
 
-The page asks nobody for a password, and names topics and groups: let only Prometheus reach it. It is made in slices of
-a millisecond, so that a long one delays no client. `deploy/prometheus/ottla-alerts.yml` has alerts and
-`deploy/grafana/ottla-dashboard.json` a dashboard that are built on these names.
+The page requires no authentication and contains the names of topics and groups, so let only Prometheus reach it. The
+broker renders it in slices of a millisecond, so that a long page delays no client.
+`deploy/prometheus/ottla-alerts.yml` contains alerts that use these names, and `deploy/grafana/ottla-dashboard.json` a
+dashboard.
 
-Every metric has the label `broker`, the broker's number, besides those that are listed. Counters begin with 0 when the
-broker starts, those of a topic when the topic comes to it. Sums over brokers count nothing twice, but where the table
-says "as this broker knows it": what leaders know is told by the leader alone, what belongs to the cluster by its
-controller, what belongs to a group or a transaction by its coordinator.
+Every metric has the label `broker`, the id of the broker, in addition to the labels in the table. Counters start at 0
+when the broker starts; the counters of a topic start at 0 when the broker receives the topic. A sum over brokers counts
+nothing twice, except where the table says "as this broker knows it": only the leader of a partition reports its state,
+only the controller reports the state of the cluster, and only the coordinator reports the state of a group or a
+transaction.
 """
 
 

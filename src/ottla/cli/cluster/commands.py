@@ -23,7 +23,7 @@ PARTITIONS_SHOWN_MAX = 50
 
 @commands.command()
 def describe(
-    check: Annotated[bool, typer.Option("--check", help="Fail if anything is not as it should be.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Fail if the cluster has a problem.")] = False,
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:

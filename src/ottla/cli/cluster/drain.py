@@ -23,13 +23,15 @@ ROWS_MAX = 100
 
 def drain(
     broker_id: Annotated[
-        int, typer.Argument(metavar="ID", min=0, max=INT32_MAX, help="The broker's id.", show_default=False)
+        int, typer.Argument(metavar="ID", min=0, max=INT32_MAX, help="The id of the broker.", show_default=False)
     ],
-    leaders_only: Annotated[bool, typer.Option("--leaders-only", help="It keeps its replicas, others lead.")] = False,
+    leaders_only: Annotated[
+        bool, typer.Option("--leaders-only", help="Move only leadership; the broker keeps its replicas.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be moved.")] = False,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Until everything has moved.")] = True,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until everything has moved.")] = True,
     timeout: Annotated[
-        float | None, typer.Option(min=0, callback=check_seconds, help="Fail after so many seconds.")
+        float | None, typer.Option(min=0, callback=check_seconds, help="Fail after this many seconds.")
     ] = None,
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,

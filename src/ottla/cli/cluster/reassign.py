@@ -51,32 +51,51 @@ class PlanSource:
 
 
 def reassign(
-    file: Annotated[Path | None, typer.Option("--file", "-f", help="A plan, in the JSON of Kafka's tool.")] = None,
-    topic: Annotated[list[str] | None, typer.Option("--topic", "-t", help="A topic; several with --balance.")] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("--file", "-f", help="Read the plan from a file in the JSON format of kafka-reassign-partitions."),
+    ] = None,
+    topic: Annotated[
+        list[str] | None, typer.Option("--topic", "-t", help="Select a topic; repeatable with --balance.")
+    ] = None,
     partition: Annotated[
-        int | None, typer.Option("--partition", "-p", min=0, max=INT32_MAX, help="A partition of it.")
+        int | None, typer.Option("--partition", "-p", min=0, max=INT32_MAX, help="Select a partition of the topic.")
     ] = None,
     replicas: Annotated[
         str | None,
-        typer.Option("--replicas", "-r", metavar="ID,ID,...", help="Its replicas, the preferred leader first."),
+        typer.Option(
+            "--replicas",
+            "-r",
+            metavar="ID,ID,...",
+            help="Assign these replicas to the partition, the preferred leader first.",
+        ),
     ] = None,
     balance: Annotated[
-        bool, typer.Option("--balance", help="A plan that evens out replicas and leaders of all topics, or of --topic.")
+        bool,
+        typer.Option(
+            "--balance", help="Plan an even distribution of replicas and leaders for all topics, or for --topic."
+        ),
     ] = False,
     brokers: Annotated[
-        str | None, typer.Option("--brokers", metavar="ID,ID,...", help="With --balance: on these brokers only.")
+        str | None, typer.Option("--brokers", metavar="ID,ID,...", help="Use only these brokers with --balance.")
     ] = None,
-    execute: Annotated[bool, typer.Option("--execute", help="Do it. Without this the plan is only shown.")] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="With --execute: until all replicas are there.")] = False,
+    execute: Annotated[bool, typer.Option("--execute", help="Execute the plan instead of only showing it.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait after --execute until all replicas have moved.")] = False,
     timeout: Annotated[
-        float | None, typer.Option(min=0, callback=check_seconds, help="With --wait: fail after so many seconds.")
+        float | None,
+        typer.Option(min=0, callback=check_seconds, help="Fail if --wait takes more than this many seconds."),
     ] = None,
-    verify: Annotated[bool, typer.Option("--verify", help="Whether the plan is carried out; fails if not.")] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Check whether the plan is complete, and fail if it is not.")
+    ] = False,
     cancel: Annotated[
-        bool, typer.Option("--cancel", help="Cancel what is under way of the plan, or all with --all.")
+        bool,
+        typer.Option(
+            "--cancel", help="Cancel the reassignments of the plan that are in progress, or all of them with --all."
+        ),
     ] = (False),
-    everything: Annotated[bool, typer.Option("--all", help="With --cancel: every reassignment.")] = False,
-    list_: Annotated[bool, typer.Option("--list", help="What is under way.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Cancel every reassignment, with --cancel.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="List the reassignments in progress.")] = False,
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:

@@ -11,7 +11,7 @@ from ottla.cli.connect import postgres_wal as connect_postgres_wal
 from ottla.cli.connect import sqlite as connect_sqlite
 
 commands = typer.Typer(
-    help="Brings changes of databases into topics, and topics into databases and files.", no_args_is_help=True
+    help="Captures database changes in topics, and copies topics to databases and files.", no_args_is_help=True
 )
 commands.command("postgres-cdc")(connect_postgres.postgres_cdc)
 commands.command("postgres-sink")(connect_postgres.postgres_sink)

@@ -27,8 +27,13 @@ if TYPE_CHECKING:
 
 
 def run_file(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="TOML with [connector.NAME].", show_default=False)],
-    bootstrap: Annotated[str | None, bootstrap_option("The brokers, instead of those in the file.")] = None,
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", help="The TOML file with a table connector.NAME for each connector.", show_default=False
+        ),
+    ],
+    bootstrap: Annotated[str | None, bootstrap_option("Connect to these brokers instead of those in the file.")] = None,
 ) -> None:
     """Runs the connectors defined in a file, each in its own process, until Ctrl-C."""
     with failures_in_words():
@@ -59,8 +64,10 @@ def status(
 
 
 def reset(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Of a source that is stopped.", show_default=False)],
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="The name of a source that is stopped.", show_default=False)
+    ],
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Makes a source start over with a new snapshot. Its topics then receive a truncate event."""

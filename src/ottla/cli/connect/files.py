@@ -15,15 +15,26 @@ from ottla.cli.output import DEFAULT_BOOTSTRAP, Bootstrap
 def file_sink(
     name: Name,
     topics: Annotated[
-        list[str], typer.Option("--topic", metavar="TOPIC", help="What to write; repeatable.", show_default=False)
+        list[str],
+        typer.Option("--topic", metavar="TOPIC", help="Write this topic to files; repeatable.", show_default=False),
     ],
     into: Annotated[
-        str, typer.Option("--into", metavar="DIR|URL", help="A directory, or s3://bucket/path.", show_default=False)
+        str,
+        typer.Option(
+            "--into",
+            metavar="DIR|URL",
+            help="Write the files to a directory, or to s3://bucket/path.",
+            show_default=False,
+        ),
     ],
-    file_format: Annotated[Literal["jsonl", "parquet"], typer.Option("--format", help="Of the files.")] = "jsonl",
-    records_per_file: Annotated[int, typer.Option("--records", min=1, help="At most so many in a file.")] = 100_000,
+    file_format: Annotated[
+        Literal["jsonl", "parquet"], typer.Option("--format", help="Choose the format of the files.")
+    ] = "jsonl",
+    records_per_file: Annotated[
+        int, typer.Option("--records", min=1, help="Write at most this many records to a file.")
+    ] = 100_000,
     every_s: Annotated[
-        float, typer.Option("--every", min=0.1, callback=check_seconds, help="Seconds after which a file is finished.")
+        float, typer.Option("--every", min=0.1, callback=check_seconds, help="Finish a file after this many seconds.")
     ] = 60.0,
     dead_letters: DeadLetters = None,
     until_end: UntilEnd = False,

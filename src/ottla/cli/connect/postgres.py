@@ -12,7 +12,7 @@ from ottla.cli.output import DEFAULT_BOOTSTRAP, Bootstrap, run
 Name = Annotated[
     str,
     typer.Option(
-        "--name", help="Of the connector: the same after a restart, another one for each.", show_default=False
+        "--name", help="The unique name of the connector, which must stay the same after a restart.", show_default=False
     ),
 ]
 Url = Annotated[
@@ -21,15 +21,21 @@ Url = Annotated[
         "--url",
         envvar="OTTLA_POSTGRES_URL",
         metavar="postgresql://...",
-        help="The database. A password is better in PGPASSWORD or ~/.pgpass.",
+        help="Connect to this database; prefer PGPASSWORD or ~/.pgpass for the password.",
         show_default=False,
     ),
 ]
 DeadLetters = Annotated[
     str | None,
-    typer.Option("--dead-letters", metavar="TOPIC", help="Records that cannot be taken go there; else: stop."),
+    typer.Option(
+        "--dead-letters",
+        metavar="TOPIC",
+        help="Send records that cannot be processed to this topic instead of stopping.",
+    ),
 ]
-UntilEnd = Annotated[bool, typer.Option("--until-end", help="End when all is there that the topics have now.")]
+UntilEnd = Annotated[
+    bool, typer.Option("--until-end", help="Stop when everything that the topics contain now has been written.")
+]
 
 
 def postgres_cdc(
@@ -38,18 +44,25 @@ def postgres_cdc(
     tables: Annotated[
         list[str],
         typer.Option(
-            "--table", metavar="TABLE", help="schema.table, table, or schema.*; repeatable.", show_default=False
+            "--table",
+            metavar="TABLE",
+            help="Capture these tables: schema.table, table, or schema.*; repeatable.",
+            show_default=False,
         ),
     ],
-    prefix: Annotated[str | None, typer.Option("--prefix", help="Of the topics; the name, if not given.")] = None,
-    slot: Annotated[str | None, typer.Option("--slot", help="The replication slot; ottla_NAME, if not given.")] = None,
-    publication: Annotated[
-        str | None, typer.Option("--publication", help="One that is there; else ottla_NAME is created.")
+    prefix: Annotated[
+        str | None,
+        typer.Option("--prefix", help="Use this prefix for the topic names; by default the name of the connector."),
     ] = None,
-    snapshot: Annotated[bool, typer.Option(help="Begin with the rows that the tables have.")] = True,
-    tombstones: Annotated[
-        bool, typer.Option(help="A record without a value after each delete, for compaction.")
-    ] = True,
+    slot: Annotated[
+        str | None, typer.Option("--slot", help="Use this replication slot; by default ottla_NAME.")
+    ] = None,
+    publication: Annotated[
+        str | None,
+        typer.Option("--publication", help="Use this existing publication; by default ottla_NAME is created."),
+    ] = None,
+    snapshot: Annotated[bool, typer.Option(help="Start with the rows that the tables contain.")] = True,
+    tombstones: Annotated[bool, typer.Option(help="Write a tombstone after each delete, for compaction.")] = True,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Captures every change of the chosen PostgreSQL tables, with one topic for each table, until Ctrl-C."""
@@ -83,13 +96,15 @@ def postgres_sink(
     name: Name,
     url: Url,
     prefix: Annotated[
-        str, typer.Option("--prefix", help="Of the topics that postgres-cdc writes.", show_default=False)
+        str, typer.Option("--prefix", help="The prefix of the topics that postgres-cdc writes.", show_default=False)
     ],
     schema: Annotated[
-        str | None, typer.Option("--schema", help="Where the tables are; as in the source, if not given.")
+        str | None,
+        typer.Option("--schema", help="Write to tables in this schema; by default the schema of the source."),
     ] = None,
     apply_schema_changes: Annotated[
-        bool, typer.Option("--apply-schema-changes", help="Create tables, add and rename columns, as the source did.")
+        bool,
+        typer.Option("--apply-schema-changes", help="Create tables and add and rename columns, as the source did."),
     ] = False,
     dead_letters: DeadLetters = None,
     until_end: UntilEnd = False,

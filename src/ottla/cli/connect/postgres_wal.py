@@ -29,18 +29,20 @@ def postgres_wal(
     dsn: Dsn = "",
     wal: WalServers = DEFAULT_WAL,
     log: LogName = DEFAULT_LOG,
-    slot: Annotated[str, typer.Option(help="The replication slot on the server; made if it is not there.")] = "ottla",
-    name: Annotated[str, typer.Option(help="As synchronous_standby_names has it (application_name).")] = "ottla",
+    slot: Annotated[
+        str, typer.Option(help="Use this replication slot on the server, and create it if it does not exist.")
+    ] = "ottla",
+    name: Annotated[str, typer.Option(help="The application_name, as in synchronous_standby_names.")] = "ottla",
     replicas: NewLogReplicas = None,
     durability: NewLogDurability = None,
     bootstrap: Annotated[
-        str | None, bootstrap_option("Brokers that keep the status which `ottla connect status` shows.")
+        str | None, bootstrap_option("Report the status to these brokers, for `ottla connect status`.")
     ] = None,
     unbounded_slot: Annotated[
-        bool, typer.Option("--unbounded-slot", help="Go on although max_slot_wal_keep_size is -1.")
+        bool, typer.Option("--unbounded-slot", help="Continue even if max_slot_wal_keep_size is -1.")
     ] = False,
     accept_gap: Annotated[
-        bool, typer.Option("--accept-gap", help="Go on although the server has removed WAL that the log lacks.")
+        bool, typer.Option("--accept-gap", help="Continue even if the server has removed WAL that the log lacks.")
     ] = False,
 ) -> None:
     """Receives the server's WAL as a synchronous standby does, and stores it in a log. Runs until it is stopped.

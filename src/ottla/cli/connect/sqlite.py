@@ -14,22 +14,25 @@ from ottla.cli.wal.options import DEFAULT_WAL, NewLogDurability, NewLogReplicas,
 
 
 def sqlite(
-    database: Annotated[Path, typer.Argument(metavar="DB", help="The file of the database.", show_default=False)],
+    database: Annotated[Path, typer.Argument(metavar="DB", help="The database file.", show_default=False)],
     log: LogName,
     wal: WalServers = DEFAULT_WAL,
     name: Annotated[
-        str | None, typer.Option(help="Of the connector, as `ottla connect status` shows it. Without it: the log's.")
+        str | None,
+        typer.Option(help="The name of the connector in `ottla connect status`; by default the name of the log."),
     ] = None,
     replicas: NewLogReplicas = None,
     durability: NewLogDurability = None,
     snapshot_every: Annotated[
-        str, typer.Option(help="How often a snapshot goes into the log, if there is news.")
+        str, typer.Option(help="Write a snapshot to the log this often if the database has changed.")
     ] = "1d",
     keep: Annotated[
-        str, typer.Option(help="Any moment of this time can be restored; 'all' never gives up any.")
+        str, typer.Option(help="Keep the history of this period for restores; 'all' keeps it forever.")
     ] = "7d",
-    checkpoint_mb: Annotated[int, typer.Option(min=1, help="How large the WAL gets before it is begun anew.")] = 4,
-    wal_mb_max: Annotated[int, typer.Option(min=1, help="How large it gets at most, if the log is not there.")] = 4096,
+    checkpoint_mb: Annotated[int, typer.Option(min=1, help="Restart the WAL when it reaches this size in MiB.")] = 4,
+    wal_mb_max: Annotated[
+        int, typer.Option(min=1, help="Let the WAL grow to at most this size in MiB while the log is unavailable.")
+    ] = 4096,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Ships each committed transaction of an SQLite database to a log, until it is stopped."""

@@ -11,7 +11,9 @@ import typer
 from ottla.cli.failures import CommandError
 from ottla.cli.number_options import parse_duration_ms
 
-LogName = Annotated[str, typer.Option("--log", help="The name of the log: one for each database.", show_default=False)]
+LogName = Annotated[
+    str, typer.Option("--log", help="The name of the log; each database needs its own log.", show_default=False)
+]
 
 
 @contextmanager

@@ -21,7 +21,7 @@ _STYLES = {"ok": "green", "warn": "yellow", "bad": "bold red"}
 
 def doctor(
     data: Annotated[
-        Path | None, typer.Option(help="The data directory to look at.  [default: that of `ottla up`]")
+        Path | None, typer.Option(help="The data directory to check (default: that of `ottla up`).")
     ] = None,
     config: Annotated[
         Path | None,

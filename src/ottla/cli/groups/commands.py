@@ -24,10 +24,11 @@ ROWS_MAX = 200
 @commands.command("list")
 def list_groups(
     state: Annotated[
-        list[str] | None, typer.Option("--state", help="Only in this state, as Stable or Empty; repeatable.")
+        list[str] | None,
+        typer.Option("--state", help="Show only groups in this state, such as Stable or Empty; repeatable."),
     ] = None,
     type_: Annotated[
-        list[str] | None, typer.Option("--type", help="Only of this type, classic or consumer; repeatable.")
+        list[str] | None, typer.Option("--type", help="Show only groups of this type, classic or consumer; repeatable.")
     ] = None,
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -157,7 +158,7 @@ commands.command("reset")(reset)
 def delete(
     names: Annotated[list[str], typer.Argument(metavar="GROUP...", help="The groups to delete.", show_default=False)],
     topic: Topics = None,
-    if_exists: Annotated[bool, typer.Option("--if-exists", help="Succeed if one is not there.")] = False,
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="Succeed even if a group does not exist.")] = False,
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:

@@ -31,10 +31,15 @@ if TYPE_CHECKING:
 ROWS_MAX = 100
 AIMS = "--to-earliest, --to-latest, --to-current, --to-offset, --to-time, --shift-by, --from-file"
 
-Name = Annotated[str, typer.Argument(metavar="GROUP", help="The group's name.", show_default=False)]
+Name = Annotated[str, typer.Argument(metavar="GROUP", help="The name of the group.", show_default=False)]
 Topics = Annotated[
     list[str] | None,
-    typer.Option("--topic", "-t", metavar="TOPIC[:PARTITIONS]", help="As orders or orders:0,3,5-7; repeatable."),
+    typer.Option(
+        "--topic",
+        "-t",
+        metavar="TOPIC[:PARTITIONS]",
+        help="Select a topic or some of its partitions, such as orders or orders:0,3,5-7; repeatable.",
+    ),
 ]
 
 
@@ -54,25 +59,39 @@ class ResetRequest:
 def reset(
     name: Name,
     topic: Topics = None,
-    all_topics: Annotated[bool, typer.Option("--all-topics", help="All that the group has committed.")] = False,
-    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the first record that is there.")] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end: skip what is there.")] = False,
-    to_current: Annotated[
-        bool, typer.Option("--to-current", help="To what is committed, brought into the log's range.")
+    all_topics: Annotated[
+        bool, typer.Option("--all-topics", help="Select all topics for which the group has committed offsets.")
     ] = False,
-    to_offset: Annotated[int | None, typer.Option("--to-offset", min=0, max=INT64_MAX, help="To this offset.")] = None,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="Reset to the first available record.")] = False,
+    to_latest: Annotated[
+        bool, typer.Option("--to-latest", help="Reset to the end, skipping all existing records.")
+    ] = False,
+    to_current: Annotated[
+        bool, typer.Option("--to-current", help="Keep the committed offsets, but move them into the range of the log.")
+    ] = False,
+    to_offset: Annotated[
+        int | None, typer.Option("--to-offset", min=0, max=INT64_MAX, help="Reset to this offset.")
+    ] = None,
     to_time: Annotated[
-        str | None, typer.Option("--to-time", help="To the first record since (90s, 10m, 2h, 1d ago) or an ISO time.")
+        str | None,
+        typer.Option(
+            "--to-time", help="Reset to the first record since a time: this long ago (90s, 10m, 2h, 1d) or an ISO time."
+        ),
     ] = None,
     shift_by: Annotated[
         int | None,
-        typer.Option("--shift-by", min=-INT64_MAX, max=INT64_MAX, help="By so many records; back if negative."),
+        typer.Option(
+            "--shift-by", min=-INT64_MAX, max=INT64_MAX, help="Move by this many records, backwards if negative."
+        ),
     ] = None,
     from_file: Annotated[
-        Path | None, typer.Option("--from-file", "-f", help="To topic,partition,offset on each line.")
+        Path | None,
+        typer.Option(
+            "--from-file", "-f", help="Reset to the offsets in a file with topic,partition,offset on each line."
+        ),
     ] = None,
-    execute: Annotated[bool, typer.Option("--execute", help="Do it. Without this the plan is only shown.")] = False,
-    create: Annotated[bool, typer.Option("--create", help="Also for a group that is not there yet.")] = False,
+    execute: Annotated[bool, typer.Option("--execute", help="Execute the plan instead of only showing it.")] = False,
+    create: Annotated[bool, typer.Option("--create", help="Create the group if it does not exist.")] = False,
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:

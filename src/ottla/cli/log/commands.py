@@ -16,7 +16,7 @@ from ottla.protocol.model.topic_names import check_name
 if TYPE_CHECKING:
     from ottla.cli.log.segment_scan import Problem, ScannedBatch
 
-commands = typer.Typer(help="Looks into the files of a log, without a broker.", no_args_is_help=True)
+commands = typer.Typer(help="Reads the files of a log without a broker.", no_args_is_help=True)
 
 Target = Annotated[
     Path,
@@ -28,19 +28,21 @@ Target = Annotated[
 ]
 Data = Annotated[
     Path | None,
-    typer.Option(help="Where to find a topic.  [default: the data directory of `ottla up`]", show_default=False),
+    typer.Option(
+        help="Look for a topic in this data directory (default: the data directory of `ottla up`).", show_default=False
+    ),
 ]
 Partition = Annotated[
-    int | None, typer.Option("--partition", "-p", min=0, max=INT32_MAX, help="Only this partition of a topic.")
+    int | None, typer.Option("--partition", "-p", min=0, max=INT32_MAX, help="Read only this partition of a topic.")
 ]
 
 
 @commands.command()
 def dump(
     path: Target,
-    records: Annotated[bool, typer.Option("--records", "-r", help="Also the records of each batch.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a batch and line.")] = False,
-    from_offset: Annotated[int, typer.Option(min=0, help="Begin with the batch that has this offset.")] = 0,
+    records: Annotated[bool, typer.Option("--records", "-r", help="Print the records of each batch too.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per batch, one per line.")] = False,
+    from_offset: Annotated[int, typer.Option(min=0, help="Start with the batch that contains this offset.")] = 0,
     max_batches: Annotated[int | None, typer.Option("--max-batches", "-n", min=1)] = None,
     partition: Partition = None,
     data: Data = None,
@@ -66,9 +68,9 @@ def dump(
 @commands.command()
 def verify(
     path: Target,
-    records: Annotated[bool, typer.Option("--records", "-r", help="Also decode every record.")] = False,
+    records: Annotated[bool, typer.Option("--records", "-r", help="Decode every record too.")] = False,
     allow_gaps: Annotated[
-        bool, typer.Option("--allow-gaps", help="Missing offsets are no damage: for compacted topics.")
+        bool, typer.Option("--allow-gaps", help="Do not report missing offsets as damage, for compacted topics.")
     ] = False,
     partition: Partition = None,
     data: Data = None,

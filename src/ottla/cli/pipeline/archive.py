@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from ottla.archive.store import Store
     from ottla.spark.jobs.archive import ArchivedBatch
 
-commands = typer.Typer(help="Archives topics into Parquet, merges small files, and verifies.", no_args_is_help=True)
+commands = typer.Typer(
+    help="Archives topics as Parquet files, merges small files, and verifies archives.", no_args_is_help=True
+)
 
 Directory = Annotated[
     str, typer.Argument(metavar="DIR", help="The archive: a directory, or s3://...", show_default=False)
@@ -29,19 +31,24 @@ FINDINGS_MAX = 200
 
 @commands.command("run")
 def run(
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="The topics.", show_default=False)],
-    into: Annotated[str, typer.Option("--into", metavar="DIR", help="The archive.", show_default=False)],
-    continuous: Annotated[bool, typer.Option("--continuous", help="Go on as records come, until Ctrl-C.")] = False,
-    every: Annotated[str, typer.Option("--every", help="How long to wait for more, with --continuous.")] = "10s",
-    batch_offsets: Annotated[int, typer.Option("--batch-offsets", min=1, help="Offsets in a batch.")] = 1_000_000,
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="The topics to archive.", show_default=False)],
+    into: Annotated[str, typer.Option("--into", metavar="DIR", help="The archive to write to.", show_default=False)],
+    continuous: Annotated[bool, typer.Option("--continuous", help="Continue as records arrive, until Ctrl-C.")] = False,
+    every: Annotated[str, typer.Option("--every", help="Wait this long for more records, with --continuous.")] = "10s",
+    batch_offsets: Annotated[
+        int, typer.Option("--batch-offsets", min=1, help="Archive at most this many offsets in a batch.")
+    ] = 1_000_000,
     accept_loss: Annotated[
-        bool, typer.Option("--accept-loss", help="Go on after records that retention was faster with.")
+        bool,
+        typer.Option("--accept-loss", help="Continue after records that retention deleted before they were archived."),
     ] = False,
     group: Annotated[
         str | None,
-        typer.Option("--group", help="Commit what is archived to this group: topics whose ottla.archive.group it is."),
+        typer.Option(
+            "--group", help="Commit the archived offsets to this group, for topics that name it in ottla.archive.group."
+        ),
     ] = None,
-    merge: Annotated[bool, typer.Option("--merge/--no-merge", help="Merge small files in the end.")] = True,
+    merge: Annotated[bool, typer.Option("--merge/--no-merge", help="Merge small files at the end.")] = True,
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     master: Master = DEFAULT_MASTER,
@@ -122,7 +129,9 @@ def _batch_as_json(batch: ArchivedBatch) -> dict[str, Any]:
 @commands.command("verify")
 def verify(
     directory: Directory,
-    deep: Annotated[bool, typer.Option("--deep", help="Read every byte, not only the files' footers.")] = False,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Read every byte instead of only the footers of the files.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Finds gaps, overlaps, and files that are missing, duplicated or changed. The exit code is 1 if there are any."""
@@ -197,7 +206,9 @@ def _entry(manifest: Manifest, at: Any) -> dict[str, Any]:
 @commands.command("compact")
 def compact(
     directory: Directory,
-    files_min: Annotated[int, typer.Option("--files-min", min=2, help="Merge no fewer small files.")] = 2,
+    files_min: Annotated[
+        int, typer.Option("--files-min", min=2, help="Merge only if there are at least this many small files.")
+    ] = 2,
     master: Master = DEFAULT_MASTER,
     conf: Settings = None,
 ) -> None:

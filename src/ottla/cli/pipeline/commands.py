@@ -10,7 +10,9 @@ from ottla.cli.pipeline import run as pipeline_run
 from ottla.cli.pipeline import sessions as pipeline_sessions
 from ottla.cli.pipeline import tables as pipeline_tables
 
-commands = typer.Typer(help="Archives topics, makes tables of them and restores these, on Spark.", no_args_is_help=True)
+commands = typer.Typer(
+    help="Archives topics, builds tables from them and restores tables, on Spark.", no_args_is_help=True
+)
 commands.add_typer(pipeline_archive.commands, name="archive")
 commands.command("materialize")(pipeline_tables.materialize)
 commands.command("restore")(pipeline_tables.restore)

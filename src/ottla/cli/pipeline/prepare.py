@@ -11,7 +11,7 @@ from ottla.cli.pipeline.spark import failures_in_words
 
 
 def prepare(
-    again: Annotated[bool, typer.Option("--again", help="Also if it was done before.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Repeat the preparation if it was done before.")] = False,
 ) -> None:
     """Makes Spark start faster by recording which Java classes it loads, once for each version of Java and PySpark."""
     with failures_in_words():

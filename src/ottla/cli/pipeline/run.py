@@ -17,15 +17,23 @@ if TYPE_CHECKING:
 
 
 def run(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A Python file with a Pipeline().", show_default=False)],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="The Python file with a Pipeline().", show_default=False)
+    ],
     checkpoints: Annotated[
-        str, typer.Option("--checkpoints", metavar="DIR", help="Where it goes on after a stop.", show_default=False)
+        str,
+        typer.Option(
+            "--checkpoints",
+            metavar="DIR",
+            help="Store checkpoints here, from which the next run continues.",
+            show_default=False,
+        ),
     ],
     only: Annotated[
-        list[str] | None, typer.Option("--only", metavar="FUNCTION", help="This function only; repeatable.")
+        list[str] | None, typer.Option("--only", metavar="FUNCTION", help="Run only this function; repeatable.")
     ] = None,
-    continuous: Annotated[bool, typer.Option("--continuous", help="Go on as records come, until Ctrl-C.")] = False,
-    every: Annotated[str, typer.Option("--every", help="How often to look for more, with --continuous.")] = "1s",
+    continuous: Annotated[bool, typer.Option("--continuous", help="Continue as records arrive, until Ctrl-C.")] = False,
+    every: Annotated[str, typer.Option("--every", help="Check for new records this often, with --continuous.")] = "1s",
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     master: Master = DEFAULT_MASTER,
     conf: Settings = None,

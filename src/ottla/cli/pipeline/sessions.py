@@ -25,18 +25,34 @@ BATCH_PATIENCE_S = 30.0
 
 def sessions(
     topic: Annotated[
-        str, typer.Argument(metavar="TOPIC", help='Clicks: {"user": ..., "page": ..., "time": ...}', show_default=False)
+        str,
+        typer.Argument(
+            metavar="TOPIC", help='The topic of clicks: {"user": ..., "page": ..., "time": ...}', show_default=False
+        ),
     ],
     checkpoints: Annotated[
-        str, typer.Option("--checkpoints", metavar="DIR", help="Where it goes on after a stop.", show_default=False)
+        str,
+        typer.Option(
+            "--checkpoints",
+            metavar="DIR",
+            help="Store checkpoints here, from which the next run continues.",
+            show_default=False,
+        ),
     ],
-    sessions_to: Annotated[str | None, typer.Option("--sessions-to", help="[default: TOPIC-sessions]")] = None,
-    pages_to: Annotated[str | None, typer.Option("--pages-to", help="[default: TOPIC-pages]")] = None,
-    bad_to: Annotated[str | None, typer.Option("--bad-to", help="For what is no click. [default: TOPIC-bad]")] = None,
-    gap: Annotated[str, typer.Option("--gap", help="A session ends after so long without a click.")] = "30 minutes",
-    window: Annotated[str, typer.Option("--window", help="Views of pages are counted by it.")] = "1 minute",
-    late: Annotated[str, typer.Option("--late", help="How long to wait for clicks that come late.")] = "10 minutes",
-    continuous: Annotated[bool, typer.Option("--continuous", help="Go on as clicks come, until Ctrl-C.")] = False,
+    sessions_to: Annotated[
+        str | None, typer.Option("--sessions-to", help="Write sessions to this topic (default: TOPIC-sessions).")
+    ] = None,
+    pages_to: Annotated[
+        str | None, typer.Option("--pages-to", help="Write page views to this topic (default: TOPIC-pages).")
+    ] = None,
+    bad_to: Annotated[
+        str | None,
+        typer.Option("--bad-to", help="Write records that are not clicks to this topic (default: TOPIC-bad)."),
+    ] = None,
+    gap: Annotated[str, typer.Option("--gap", help="End a session after this long without a click.")] = "30 minutes",
+    window: Annotated[str, typer.Option("--window", help="Count page views per window of this length.")] = "1 minute",
+    late: Annotated[str, typer.Option("--late", help="Wait this long for late clicks.")] = "10 minutes",
+    continuous: Annotated[bool, typer.Option("--continuous", help="Continue as clicks arrive, until Ctrl-C.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     master: Master = DEFAULT_MASTER,
     conf: Settings = None,

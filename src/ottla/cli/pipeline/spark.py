@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Master = Annotated[
-    str, typer.Option("--master", help="Where Spark runs: local[2], spark://host:7077, yarn, k8s://... .")
+    str, typer.Option("--master", help="Run Spark on this master: local[2], spark://host:7077, yarn, k8s://... .")
 ]
 Settings = Annotated[
-    list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; repeatable.")
+    list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="Set a Spark property; repeatable.")
 ]
 DEFAULT_MASTER = "local[2,4]"
 _CAUSE = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)

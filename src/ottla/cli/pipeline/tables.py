@@ -19,30 +19,48 @@ if TYPE_CHECKING:
     from ottla.spark.jobs.tables import Snapshot
 
 _OFFSETS = re.compile(r"\s*\d+:\d+\s*(,\s*\d+:\d+\s*)*")
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The change log.", show_default=False)]
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic with the change log.", show_default=False)]
 EnvelopeName = Annotated[
     Literal["plain", "debezium"],
-    typer.Option("--envelope", help="plain: key and JSON value, no value deletes; debezium: its JSON envelope."),
+    typer.Option(
+        "--envelope",
+        help="The format of changes: plain (a key and a JSON value; a tombstone deletes) or debezium (its "
+        "JSON envelope).",
+    ),
 ]
-Archive = Annotated[str | None, typer.Option("--archive", metavar="DIR", help="Where 'archive run' has put the topic.")]
-Offline = Annotated[bool, typer.Option("--offline", help="Ask no broker: only what is archived and in snapshots.")]
+Archive = Annotated[
+    str | None,
+    typer.Option("--archive", metavar="DIR", help="Read the topic from this archive, written by 'archive run'."),
+]
+Offline = Annotated[
+    bool, typer.Option("--offline", help="Connect to no broker, and use only the archive and snapshots.")
+]
 Incomplete = Annotated[
-    bool, typer.Option("--incomplete", help="Take what is left, if changes are gone that nobody archived.")
+    bool, typer.Option("--incomplete", help="Use the remaining changes if some were deleted before they were archived.")
 ]
 Schema = Annotated[
     str | None,
-    typer.Option("--schema", metavar="DDL", help="Fields and Spark types, 'id BIGINT, name STRING'; else inferred."),
+    typer.Option(
+        "--schema",
+        metavar="DDL",
+        help="Use these fields and Spark types, such as 'id BIGINT, name STRING', instead of inferring them.",
+    ),
 ]
 
 
 def materialize(
     topic: Topic,
-    table: Annotated[str, typer.Option("--table", metavar="DIR", help="Its snapshots.", show_default=False)],
+    table: Annotated[
+        str,
+        typer.Option(
+            "--table", metavar="DIR", help="The directory with the snapshots of the table.", show_default=False
+        ),
+    ],
     envelope: EnvelopeName = "plain",
     archive: Archive = None,
     bad_records: Annotated[
         Literal["fail", "dead-letter"],
-        typer.Option("--bad-records", help="Records that are no changes: stop, or set aside with the reason."),
+        typer.Option("--bad-records", help="Stop at records that are not changes, or set them aside with the reason."),
     ] = "fail",
     schema: Schema = None,
     incomplete: Incomplete = False,
@@ -88,35 +106,46 @@ def _report_snapshot(made: Snapshot | None, table: str, duration_s: float, *, as
     print(f"{table}/{made.path}")
 
 
+RestorePoint = Annotated[
+    str,
+    typer.Option(
+        "--at",
+        metavar="TIME|OFFSET",
+        help="Restore everything before this point: 2026-01-31T12:00, 10m (ago), 1200, 0:1200,1:900, or end.",
+        show_default=False,
+    ),
+]
+
+
 def restore(
     topic: Topic,
-    at: Annotated[
-        str,
-        typer.Option(
-            "--at",
-            metavar="TIME|OFFSET",
-            help="Everything before it: 2026-01-31T12:00, 10m (ago), 1200, 0:1200,1:900, or end.",
-            show_default=False,
-        ),
-    ],
+    at: RestorePoint,
     to: Annotated[
         str,
         typer.Option(
             "--to",
             "--into",
             metavar="PLACE",
-            help="parquet:DIR, csv:FILE, sqlite:FILE#TABLE, postgresql://user@host/database#TABLE.",
+            help="Write to parquet:DIR, csv:FILE, sqlite:FILE#TABLE, postgresql://user@host/database#TABLE.",
             show_default=False,
         ),
     ],
     envelope: EnvelopeName = "plain",
-    table: Annotated[str | None, typer.Option("--table", metavar="DIR", help="Snapshots to begin with.")] = None,
+    table: Annotated[
+        str | None, typer.Option("--table", metavar="DIR", help="Start from the snapshots in this directory.")
+    ] = None,
     archive: Archive = None,
-    key_column: Annotated[str, typer.Option("--key-column", help="The name of the column with the key.")] = "_key",
-    origin: Annotated[bool, typer.Option("--origin", help="Also where each row comes from.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
+    key_column: Annotated[str, typer.Option("--key-column", help="The name of the key column.")] = "_key",
+    origin: Annotated[
+        bool,
+        typer.Option(
+            "--origin", help="Add the partition, offset and timestamp of the change that each row comes from."
+        ),
+    ] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing output.")] = False,
     bad_records: Annotated[
-        Literal["fail", "skip"], typer.Option("--bad-records", help="Records that are no changes: stop, or leave out.")
+        Literal["fail", "skip"],
+        typer.Option("--bad-records", help="Stop at records that are not changes, or skip them."),
     ] = "fail",
     schema: Schema = None,
     incomplete: Incomplete = False,

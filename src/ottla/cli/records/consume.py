@@ -34,45 +34,47 @@ class Start(NamedTuple):
 
 def consume(
     topic: Annotated[str, typer.Argument(help="The topic to read.", show_default=False)],
-    from_beginning: Annotated[bool, typer.Option("--from-beginning", help="All that is there, then what comes.")] = (
-        False
-    ),
+    from_beginning: Annotated[
+        bool, typer.Option("--from-beginning", help="Print all existing records, then new ones.")
+    ] = False,
     offset: Annotated[
         int | None,
         typer.Option(
-            min=-INT64_MAX, max=INT64_MAX, help="Begin at this offset; -10 is ten before the end of each partition."
+            min=-INT64_MAX, max=INT64_MAX, help="Start at this offset; -10 is ten before the end of each partition."
         ),
     ] = None,
-    since: Annotated[str | None, typer.Option(help="Begin so long ago (90s, 10m, 2h, 1d) or at an ISO time.")] = None,
+    since: Annotated[str | None, typer.Option(help="Start this long ago (90s, 10m, 2h, 1d) or at an ISO time.")] = None,
     partition: Annotated[
         list[int] | None,
-        typer.Option("--partition", "-p", min=0, max=INT32_MAX, help="Only this partition; repeatable."),
+        typer.Option("--partition", "-p", min=0, max=INT32_MAX, help="Read only this partition; repeatable."),
     ] = None,
     max_records: Annotated[
-        int | None, typer.Option("--max-records", "-n", min=0, help="Stop after so many records.")
+        int | None, typer.Option("--max-records", "-n", min=0, help="Stop after this many records.")
     ] = None,
     timeout: Annotated[
         float | None,
-        typer.Option(min=0, callback=check_seconds, help="Stop when no record came for so many seconds."),
+        typer.Option(min=0, callback=check_seconds, help="Stop if no record arrives for this many seconds."),
     ] = None,
-    until_end: Annotated[bool, typer.Option("--until-end", "-e", help="Stop at what is the end now.")] = False,
-    format_: Annotated[str, typer.Option("--format", "-f", help=f"{FIELDS_HELP}, \\n, \\t.")] = DEFAULT_FORMAT,
-    as_json: Annotated[bool, typer.Option("--json", "-J", help="One JSON object a line.")] = False,
+    until_end: Annotated[bool, typer.Option("--until-end", "-e", help="Stop at the current end of the topic.")] = False,
+    format_: Annotated[
+        str, typer.Option("--format", "-f", help=f"Print records in this format: {FIELDS_HELP}, \\n, \\t.")
+    ] = DEFAULT_FORMAT,
+    as_json: Annotated[bool, typer.Option("--json", "-J", help="Print one JSON object per line.")] = False,
     show_null: Annotated[
         bool, typer.Option("--show-null", "-Z", help="Print NULL for keys and values that are null.")
     ] = False,
     committed: Annotated[
-        bool, typer.Option("--read-committed", help="Only records of committed transactions.")
+        bool, typer.Option("--read-committed", help="Read only records of committed transactions.")
     ] = False,
     group: Annotated[
         str | None,
-        typer.Option("--group", "-g", help="Read as a member of this group: begin where it stopped, commit the rest."),
+        typer.Option("--group", "-g", help="Read as a member of this group, from its committed offsets, and commit."),
     ] = None,
     protocol: Annotated[
-        GroupProtocol, typer.Option(help="How the group is coordinated; all members do it the same way.")
+        GroupProtocol, typer.Option(help="The group protocol, which must be the same for all members.")
     ] = GroupProtocol.CLASSIC,
     instance_id: Annotated[
-        str | None, typer.Option("--instance-id", help="A name that this member keeps over restarts.")
+        str | None, typer.Option("--instance-id", help="The name that this member keeps across restarts.")
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:

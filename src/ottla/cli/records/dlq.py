@@ -14,16 +14,18 @@ if TYPE_CHECKING:
     from ottla.client.consumer.types import ConsumerRecord
     from ottla.connect.dead_letters import Origin
 
-commands = typer.Typer(help="Records that connectors have set aside.", no_args_is_help=True)
+commands = typer.Typer(
+    help="Lists records that connectors could not process, and sends them back.", no_args_is_help=True
+)
 
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic of dead letters.", show_default=False)]
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The dead-letter topic.", show_default=False)]
 _VALUE_SHOWN = 60
 
 
 @commands.command("list")
 def list_letters(
     topic: Topic,
-    everything: Annotated[bool, typer.Option("--all", help="Also those that were sent back.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Include records that were sent back.")] = False,
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
@@ -50,7 +52,7 @@ def list_letters(
 @commands.command("redrive")
 def redrive(
     topic: Topic,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="At most so many.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Send back at most this many records.")] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Sends dead letters back to the topics they came from, each once."""

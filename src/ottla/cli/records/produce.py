@@ -68,37 +68,62 @@ class Source:
     parse: Parse
 
 
+EmptyAsNull = Annotated[
+    bool,
+    typer.Option(
+        "--empty-as-null",
+        "-Z",
+        help="Send empty keys and values as null; a record with a null value is a tombstone.",
+    ),
+]
+Acks = Annotated[
+    AcksChoice,
+    typer.Option(
+        help="Choose the guarantee: all is idempotent and writes each record once and in order, 1 and 0 do neither."
+    ),
+]
+
+
 def produce(
     topic: Annotated[str, typer.Argument(help="The topic to write to.", show_default=False)],
     files: Annotated[
-        list[Path] | None, typer.Argument(help="Files to read; stdin if there are none, or for -.", show_default=False)
+        list[Path] | None, typer.Argument(help="The files to read; by default, or for -, stdin.", show_default=False)
     ] = None,
     key_separator: Annotated[
         str | None,
-        typer.Option("--key-separator", "-K", metavar="TEXT", help="Separates a record's key from its value."),
+        typer.Option(
+            "--key-separator", "-K", metavar="TEXT", help="Split each record into key and value at this text."
+        ),
     ] = None,
-    key: Annotated[str | None, typer.Option("--key", "-k", help="The key of every record.")] = None,
+    key: Annotated[str | None, typer.Option("--key", "-k", help="Use this key for every record.")] = None,
     delimiter: Annotated[
-        str, typer.Option("--delimiter", "-D", metavar="TEXT", help="Ends a record: \\n, \\t, \\0, \\x1e or any text.")
+        str,
+        typer.Option(
+            "--delimiter", "-D", metavar="TEXT", help="End each record at this text: \\n, \\t, \\0, \\x1e or any text."
+        ),
     ] = "\\n",
     lines: Annotated[
-        bool, typer.Option("--lines/--whole-files", "-l", help="A record for each line, or one for each file.")
+        bool,
+        typer.Option("--lines/--whole-files", "-l", help="Send each line as a record, or each file as one record."),
     ] = True,
     json_lines: Annotated[
-        bool, typer.Option("--json-lines", "-J", help="A JSON object a line, as `ottla consume --json` prints them.")
+        bool,
+        typer.Option(
+            "--json-lines", "-J", help="Read one JSON object per line, as `ottla consume --json` prints them."
+        ),
     ] = False,
-    empty_is_null: Annotated[
-        bool, typer.Option("--empty-as-null", "-Z", help="Send empty values and keys as null: tombstones.")
-    ] = False,
+    empty_is_null: EmptyAsNull = False,
     header: Annotated[
-        list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE", help="On each record; repeatable.")
+        list[str] | None,
+        typer.Option("--header", "-H", metavar="NAME=VALUE", help="Add this header to each record; repeatable."),
     ] = None,
     compression: Annotated[Codec, typer.Option("--compression", "-z")] = Codec.none,
-    acks: Annotated[AcksChoice, typer.Option(help="all: idempotent, in order, once. 1 and 0: neither.")] = (
-        AcksChoice.all
-    ),
+    acks: Acks = AcksChoice.all,
     partition: Annotated[
-        int | None, typer.Option("--partition", "-p", min=0, max=INT32_MAX, help="Instead of choosing by key.")
+        int | None,
+        typer.Option(
+            "--partition", "-p", min=0, max=INT32_MAX, help="Write to this partition instead of choosing one by key."
+        ),
     ] = None,
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,

@@ -35,7 +35,7 @@ def postgres(
     log: LogName = DEFAULT_LOG,
     keep: Annotated[
         int | None,
-        typer.Option(min=1, help="Keep that many of the newest, and give up the log before the oldest of them."),
+        typer.Option(min=1, help="Keep this many of the newest backups, and trim the log before the oldest of them."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -39,31 +39,41 @@ commands.command("sqlite")(restore_sqlite.sqlite)
 @commands.command("postgres")
 def postgres(
     store: Store,
-    to: Annotated[Path, typer.Option("--to", help="The data directory to make; empty, or not there yet.")],
+    to: Annotated[Path, typer.Option("--to", help="The data directory to create, which must be empty or not exist.")],
     at: Annotated[
         str | None,
-        typer.Option(help="The moment: a time, an LSN (16/B374D848) or a transaction id. Without it: the log's end."),
+        typer.Option(
+            help="Recover to a time, an LSN (16/B374D848) or a transaction id; by default the end of the log."
+        ),
     ] = None,
-    before: Annotated[bool, typer.Option("--before", help="Stop just before that moment, not after it.")] = False,
+    before: Annotated[
+        bool, typer.Option("--before", help="Stop just before the point of --at instead of after it.")
+    ] = False,
     timeline: Annotated[
-        int | None, typer.Option(min=1, max=UINT32_MAX, help="Along this timeline. Without it: the log's last one.")
+        int | None,
+        typer.Option(min=1, max=UINT32_MAX, help="Follow this timeline; by default the last one in the log."),
     ] = None,
-    backup: Annotated[str | None, typer.Option(help="From this backup. Without it: the newest one that fits.")] = None,
-    start: Annotated[bool, typer.Option("--start", help="Also start it, and wait until it is recovered.")] = False,
+    backup: Annotated[
+        str | None, typer.Option(help="Restore from this backup; by default the newest one that fits.")
+    ] = None,
+    start: Annotated[
+        bool, typer.Option("--start", help="Start the restored server, and wait until it has recovered.")
+    ] = False,
     port: Annotated[
-        int | None, typer.Option(min=1, max=PORT_MAX, help="The restored server's port, with --start.")
+        int | None, typer.Option(min=1, max=PORT_MAX, help="The port of the restored server, with --start.")
     ] = None,
     server_user: Annotated[
         str | None,
         typer.Option(
-            help="Who will run PostgreSQL, and gets the files. Without it: you, or the user postgres if you are root.",
+            help="The user that runs PostgreSQL and owns the files; by default you, or the user postgres if you "
+            "are root.",
             show_default=False,
         ),
     ] = None,
     spool_mb: Annotated[
         int,
         typer.Option(
-            min=1, help="Space in pg_wal for WAL that is read ahead during the recovery; 2 segments at least."
+            min=1, help="Space in pg_wal, in MiB, for WAL that is read ahead during recovery; at least 2 segments."
         ),
     ] = 256,
     wal: WalServers = DEFAULT_WAL,

@@ -26,16 +26,18 @@ if TYPE_CHECKING:
 
 def sqlite(
     log: LogName,
-    to: Annotated[Path, typer.Option("--to", help="The file to make.", show_default=False)],
+    to: Annotated[Path, typer.Option("--to", help="The file to create.", show_default=False)],
     at: Annotated[
         str | None,
         typer.Option(
-            help="The moment: the number of a transaction, a time, or how long ago (10m). Without it: the end."
+            help="Restore to a transaction number, a time, or how long ago (10m); by default the end of the log."
         ),
     ] = None,
     wal: WalServers = DEFAULT_WAL,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
-    check: Annotated[bool, typer.Option(help="Run PRAGMA integrity_check before the file gets its name.")] = True,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    check: Annotated[
+        bool, typer.Option(help="Run PRAGMA integrity_check before the file is renamed into place.")
+    ] = True,
     archive: Archive = None,
     without_log: WithoutLog = False,
 ) -> None:

@@ -30,21 +30,27 @@ WRONG_CALL = 2
 
 def sql(
     statements: Annotated[
-        str | None, typer.Argument(metavar="[SQL]", help="Statements with ; between them.", show_default=False)
+        str | None,
+        typer.Argument(metavar="[SQL]", help="The statements to run, separated by semicolons.", show_default=False),
     ] = None,
-    file: Annotated[Path | None, typer.Option("--file", "-f", help="A file of statements.", show_default=False)] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", "-f", help="Read the statements from this file.", show_default=False)
+    ] = None,
     once: Annotated[
-        bool, typer.Option("--once", "--available-now", help="Take what is in the topics now, and end.")
+        bool, typer.Option("--once", "--available-now", help="Process what the topics contain now, and exit.")
     ] = False,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="End after so many rows.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Stop after this many rows.")] = None,
     start: Annotated[
-        str, typer.Option("--from", metavar="earliest|latest", help="Where a SELECT begins.")
+        str,
+        typer.Option("--from", metavar="earliest|latest", help="Start a SELECT at the earliest or the latest offset."),
     ] = "earliest",
-    every: Annotated[str, typer.Option("--every", help="How often to look for more.")] = "1s",
+    every: Annotated[str, typer.Option("--every", help="Check for new records this often.")] = "1s",
     directory: Annotated[
         str,
         typer.Option(
-            "--directory", envvar=DIRECTORY_VARIABLE, help="Definitions and checkpoints of streams, tables and queries."
+            "--directory",
+            envvar=DIRECTORY_VARIABLE,
+            help="The directory for definitions and checkpoints of streams, tables and queries.",
         ),
     ] = "ottla-sql",
     dead_letters: Annotated[
@@ -52,7 +58,7 @@ def sql(
         typer.Option(
             "--dead-letters",
             metavar="TOPIC|none",
-            help="For bad records of topics that are not declared. [default: TOPIC-dead-letters]",
+            help="Send bad records of undeclared topics to this topic (default: TOPIC-dead-letters).",
         ),
     ] = None,
     as_json: AsJson = False,

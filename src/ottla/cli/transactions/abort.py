@@ -28,18 +28,29 @@ class AbortOutcome(NamedTuple):
 def abort(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[TRANSACTIONAL-ID]", help="Whose transaction to abort.", show_default=False),
+        typer.Argument(
+            metavar="[TRANSACTIONAL-ID]", help="Abort the transaction of this transactional id.", show_default=False
+        ),
     ] = None,
-    topic: Annotated[str | None, typer.Option("--topic", "-t", help="For one that hangs: where.")] = None,
+    topic: Annotated[str | None, typer.Option("--topic", "-t", help="The topic of a hanging transaction.")] = None,
     partition: Annotated[int | None, typer.Option("--partition", "-p", min=0, max=INT32_MAX)] = None,
     start_offset: Annotated[
         int | None,
-        typer.Option("--start-offset", min=0, max=INT64_MAX, help="Where it begins, as `list --hanging` says."),
+        typer.Option(
+            "--start-offset",
+            min=0,
+            max=INT64_MAX,
+            help="The offset at which the hanging transaction begins, as `list --hanging` shows it.",
+        ),
     ] = None,
     fence: Annotated[
-        bool, typer.Option("--fence", help="Also if nothing is open: whoever uses the id has to begin anew.")
+        bool,
+        typer.Option(
+            "--fence",
+            help="Fence the producer of this id even if no transaction is open; the producer must start again.",
+        ),
     ] = False,
-    execute: Annotated[bool, typer.Option("--execute", help="Do it. Without this it is only shown.")] = False,
+    execute: Annotated[bool, typer.Option("--execute", help="Execute the abort instead of only showing it.")] = False,
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:

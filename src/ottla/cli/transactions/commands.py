@@ -35,20 +35,33 @@ ROWS_MAX = 200
 @commands.command("list")
 def list_transactions(
     state: Annotated[
-        list[str] | None, typer.Option("--state", help="Only in this state, as Ongoing or Empty; repeatable.")
+        list[str] | None,
+        typer.Option(
+            "--state", help="Show only transactional ids in this state, such as Ongoing or Empty; repeatable."
+        ),
     ] = None,
     producer_id: Annotated[
-        list[int] | None, typer.Option("--producer-id", min=0, max=INT64_MAX, help="Only of this producer; repeatable.")
+        list[int] | None,
+        typer.Option("--producer-id", min=0, max=INT64_MAX, help="Show only this producer id; repeatable."),
     ] = None,
     min_duration: Annotated[
-        str | None, typer.Option("--min-duration", help="Only what is open for so long: 90s, 10m, 2h.")
+        str | None,
+        typer.Option("--min-duration", help="Show only transactions that have been open for this long: 90s, 10m, 2h."),
     ] = None,
     hanging: Annotated[
-        bool, typer.Option("--hanging", help="What a partition has open and no coordinator will end.")
+        bool,
+        typer.Option(
+            "--hanging", help="List transactions that are open in a partition and that no coordinator will end."
+        ),
     ] = False,
     topic: Annotated[
         list[str] | None,
-        typer.Option("--topic", "-t", metavar="TOPIC[:PARTITIONS]", help="With --hanging: only there; repeatable."),
+        typer.Option(
+            "--topic",
+            "-t",
+            metavar="TOPIC[:PARTITIONS]",
+            help="Search only this topic or these partitions, with --hanging; repeatable.",
+        ),
     ] = None,
     as_json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,

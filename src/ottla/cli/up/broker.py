@@ -31,13 +31,14 @@ commands.command("drain")(drain)
 def broker(
     context: typer.Context,
     config: Annotated[
-        Path | None, typer.Option(help="Its configuration file: .properties, or .toml.", show_default=False)
+        Path | None,
+        typer.Option(help="The configuration file of the broker: .properties, or .toml.", show_default=False),
     ] = None,
-    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Instead of that in the file.")] = None,
-    data: Annotated[Path | None, typer.Option(help="Its data directory, instead of that in the file.")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="Override the port in the file.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Override the data directory in the file.")] = None,
     advertise: Annotated[
         str | None,
-        typer.Option(metavar="HOST", callback=check_host, help="The host that clients are told to connect to."),
+        typer.Option(metavar="HOST", callback=check_host, help="Advertise this host to clients."),
     ] = None,
     disk: Annotated[DiskKind, typer.Option(hidden=True)] = DiskKind.real,
     fault_file: Annotated[Path | None, typer.Option(hidden=True)] = None,

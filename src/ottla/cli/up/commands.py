@@ -41,7 +41,7 @@ class DiskKind(StrEnum):
     volatile = "volatile"
 
 
-LogLevel = Annotated[str, typer.Option(help="debug, info, warning or error.")]
+LogLevel = Annotated[str, typer.Option(help="Set the log level: debug, info, warning or error.")]
 
 
 Advertise = Annotated[
@@ -49,7 +49,7 @@ Advertise = Annotated[
     typer.Option(
         metavar="HOST",
         callback=check_host,
-        help="The host name or address that clients are told to connect to.  [default: that of --host]",
+        help="Advertise this host name or address to clients (default: that of --host).",
     ),
 ]
 MetricsPort = Annotated[
@@ -57,8 +57,8 @@ MetricsPort = Annotated[
     typer.Option(
         min=0,
         max=65535,
-        help="Serves metrics for Prometheus at http://127.0.0.1:PORT/metrics: of the first broker, the others take "
-        "the next ports; 0 takes free ones.  [default: none]",
+        help="Serve Prometheus metrics at http://127.0.0.1:PORT/metrics (default: no metrics); the first broker uses "
+        "this port and the others the next ones; 0 chooses free ports.",
     ),
 ]
 WalPort = Annotated[
@@ -66,15 +66,15 @@ WalPort = Annotated[
     typer.Option(
         min=0,
         max=65535,
-        help="Serves the append stream of write-ahead logs (gRPC) at this port: of the first broker, the others "
-        "take the next ports; 0 takes free ones.  [default: none]",
+        help="Serve the append stream for write-ahead logs over gRPC (default: no append stream); the first broker "
+        "uses this port and the others the next ones; 0 chooses free ports.",
     ),
 ]
 
 
 def up(
     host: Annotated[
-        str | None, typer.Option(callback=check_host, help=f"The address to listen on.  [default: {DEFAULT_HOST}]")
+        str | None, typer.Option(callback=check_host, help=f"Listen on this address (default: {DEFAULT_HOST}).")
     ] = None,
     advertise: Advertise = None,
     port: Annotated[
@@ -82,21 +82,23 @@ def up(
         typer.Option(
             min=0,
             max=65535,
-            help="The port of the first broker, the others take the next ones; 0 takes free ones.  "
-            f"[default: {DEFAULT_PORT}]",
+            help=f"The port of the first broker (default: {DEFAULT_PORT}); the others use the next ones; "
+            "0 chooses free ports.",
         ),
     ] = None,
     data: Annotated[
-        Path | None, typer.Option(help="The data directory.  [default: ottla in the user's state directory]")
+        Path | None, typer.Option(help="The data directory (default: ottla in the user's state directory).")
     ] = None,
     storage: Annotated[
-        Storage | None, typer.Option(help="The durability of topics that do not name one.  [default: disk]")
+        Storage | None, typer.Option(help="The durability of topics that are created without one (default: disk).")
     ] = None,
     config: Annotated[Path | None, typer.Option(help="A configuration file: .properties, or .toml.")] = None,
     brokers: Annotated[
         int | None,
         typer.Option(
-            min=1, max=100, help=f"How many brokers.  [default: {DEFAULT_BROKERS}, or as the data directory has]"
+            min=1,
+            max=100,
+            help=f"The number of brokers (default: {DEFAULT_BROKERS}, or as many as the data directory has).",
         ),
     ] = None,
     metrics_port: MetricsPort = None,

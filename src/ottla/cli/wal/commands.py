@@ -37,22 +37,25 @@ Servers = Annotated[
         envvar=[WAL_VARIABLE, OLD_WAL_VARIABLE],
         metavar="HOST:PORT,...",
         callback=check_servers,
-        help="The brokers' append streams (`ottla up --wal-port`).",
+        help="Connect to the brokers' append streams at these addresses (`ottla up --wal-port`).",
     ),
 ]
-Topic = Annotated[str, typer.Argument(help="The log's topic.")]
-Partition = Annotated[int, typer.Option(min=0, max=INT32_MAX, help="The log's partition.")]
+Topic = Annotated[str, typer.Argument(help="The topic of the log.")]
+Partition = Annotated[int, typer.Option(min=0, max=INT32_MAX, help="The partition of the log.")]
 
 
 @commands.command("append")
 def append(
     topic: Topic,
-    file: Annotated[Path | None, typer.Argument(help="One record a line; stdin if it is left out.")] = None,
+    file: Annotated[Path | None, typer.Argument(help="The file with one record per line; by default stdin.")] = None,
     servers: Servers = DEFAULT_WAL,
     partition: Partition = 0,
-    create: Annotated[bool, typer.Option("--create", help="Create the log if it is not there.")] = False,
+    create: Annotated[bool, typer.Option("--create", help="Create the log if it does not exist.")] = False,
     fence: Annotated[bool, typer.Option("--fence", help="Become the single writer first.")] = False,
-    acks: Annotated[Literal["all", "leader", "none"], typer.Option(help="Which replicas must have a record.")] = "all",
+    acks: Annotated[
+        Literal["all", "leader", "none"],
+        typer.Option(help="The replicas that must have a record before it is acknowledged."),
+    ] = "all",
 ) -> None:
     """Appends lines as records, and prints their offsets."""
     from ottla.wal import LogSettings
@@ -79,13 +82,15 @@ def read(
     servers: Servers = DEFAULT_WAL,
     partition: Partition = 0,
     first: Annotated[
-        int | None, typer.Option("--from", min=0, max=INT64_MAX, help="The offset; the log's start without it.")
+        int | None,
+        typer.Option("--from", min=0, max=INT64_MAX, help="Start at this offset; by default the start of the log."),
     ] = None,
     until: Annotated[
-        int | None, typer.Option(min=0, max=INT64_MAX, help="Exclusive; the end as of now without it.")
+        int | None,
+        typer.Option(min=0, max=INT64_MAX, help="Stop before this offset; by default the current end of the log."),
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes.")] = False,
-    offsets: Annotated[bool, typer.Option("--offsets", help="The offset and a tab before each record.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue with new records as they arrive.")] = False,
+    offsets: Annotated[bool, typer.Option("--offsets", help="Print the offset and a tab before each record.")] = False,
 ) -> None:
     """Prints records, one per line."""
 
@@ -117,7 +122,7 @@ def tail(topic: Topic, servers: Servers = DEFAULT_WAL, partition: Partition = 0,
 @commands.command("trim")
 def trim(
     topic: Topic,
-    before: Annotated[int, typer.Argument(min=0, max=INT64_MAX, help="Records below this offset are given up.")],
+    before: Annotated[int, typer.Argument(min=0, max=INT64_MAX, help="Delete the records below this offset.")],
     servers: Servers = DEFAULT_WAL,
     partition: Partition = 0,
 ) -> None:

@@ -47,18 +47,21 @@ WalServers = Annotated[
         envvar=[WAL_VARIABLE, OLD_WAL_VARIABLE],
         metavar="HOST:PORT,...",
         callback=check_servers,
-        help="The brokers' append streams (`ottla up --wal-port`).",
+        help="Connect to the brokers' append streams at these addresses (`ottla up --wal-port`).",
     ),
 ]
 NewLogReplicas = Annotated[
-    int | None, typer.Option(min=1, max=INT16_MAX, help="Of a new log. Without it: the brokers' default.")
+    int | None,
+    typer.Option(min=1, max=INT16_MAX, help="The number of replicas of a new log; by default that of the brokers."),
 ]
-NewLogDurability = Annotated[Literal["disk", "cache", "memory"] | None, typer.Option(help="Of a new log.")]
+NewLogDurability = Annotated[
+    Literal["disk", "cache", "memory"] | None, typer.Option(help="The durability of a new log.")
+]
 LogName = Annotated[str, typer.Option("--log", help="The name of the log that holds the database's WAL.")]
 Dsn = Annotated[
     str,
     typer.Argument(
-        help="The server: postgresql://user@host:5432/ ; what is left out is as for psql (PGHOST, PGUSER, ~/.pgpass).",
+        help="The server: postgresql://user@host:5432/ ; missing parts default as in psql (PGHOST, PGUSER, ~/.pgpass).",
     ),
 ]
 Archive = Annotated[
@@ -66,7 +69,7 @@ Archive = Annotated[
     typer.Option(
         "--archive",
         metavar="DIRECTORY|URL",
-        help="Where `ottla pipeline archive` has put what retention has removed from the log.",
+        help="The archive, written by `ottla pipeline archive`, of records that retention has removed from the log.",
         show_default=False,
     ),
 ]
@@ -74,7 +77,7 @@ WithoutLog = Annotated[
     bool,
     typer.Option(
         "--without-log",
-        help="The brokers are lost: restore from --archive alone, and do without what the log had after it.",
+        help="Restore from --archive alone after the loss of the brokers, without the later records of the log.",
     ),
 ]
 Store = Annotated[
@@ -82,7 +85,7 @@ Store = Annotated[
     typer.Option(
         "--store",
         envvar="OTTLA_BACKUPS",
-        help="Where backups are: a directory, or an address such as s3://bucket/path.",
+        help="The place of the backups: a directory, or a URL such as s3://bucket/path.",
     ),
 ]
 

@@ -11,8 +11,8 @@ BACK_PRESSURE_LIMITS = (
         "ottla.unacknowledged.max.bytes",
         ConfigType.LONG,
         str(64 * MIB),
-        "The most bytes that this broker has appended as a leader and that its in-sync replicas have not acknowledged "
-        "yet. Above it, producers wait. The limit in force is lower where replicas acknowledge slowly.",
+        "Maximum number of bytes that this broker has appended as a leader and that its in-sync replicas have not "
+        "acknowledged yet; above it, producers wait. The effective limit is lower if replicas acknowledge slowly.",
         Range(MIB),
         dynamic=False,
     ),
@@ -20,8 +20,8 @@ BACK_PRESSURE_LIMITS = (
         "ottla.unwritten.max.bytes",
         ConfigType.LONG,
         str(256 * MIB),
-        "The memory for records that are not written to their segments yet, beyond the tail cache. Producers wait when "
-        "half of it is used; when all of it is used, records are rejected.",
+        "Maximum memory for records that are not written to their segments yet, in addition to the tail cache. "
+        "Producers wait when half of it is used; records are rejected when all of it is used.",
         Range(MIB),
         dynamic=False,
     ),
@@ -29,8 +29,8 @@ BACK_PRESSURE_LIMITS = (
         "queued.max.request.bytes",
         ConfigType.LONG,
         str(256 * MIB),
-        "The most bytes of requests that are not handled yet, over all connections. Above it, connections that send "
-        "large requests wait; small requests, and those of other brokers, are still read.",
+        "Maximum number of bytes of requests that are not handled yet, over all connections. Above it, connections "
+        "that send large requests wait; small requests, and requests of other brokers, are still read.",
         Range(-1),
         dynamic=False,
     ),

@@ -18,29 +18,30 @@ _TITLE = """\
 Generated from `src/ottla/protocol/model` by `python -m ottla.protocol.model.config_docs`; do not edit.
 
 Names, units and defaults are Kafka's unless the name begins with `ottla.`. Sizes are in bytes, times in milliseconds.
-A topic has its own value, else the broker's (under the name in the last column), else the default.
+A topic uses its own value if it has one, otherwise the broker's value (under the name in the last column), otherwise
+the default.
 
 DescribeConfigs marks the topic settings that begin with `ottla.` as read-only, so MirrorMaker does not copy them to
-another cluster: Apache Kafka would refuse them, and durability and archive groups belong to one cluster. All of them
-except `ottla.durability` can be altered all the same.
+another cluster: Apache Kafka would reject them, and durability and archive groups belong to one cluster. All of them
+except `ottla.durability` can still be altered.
 """
 
 
 _FOREIGN = """\
 ## Settings of Kafka that Ottla does not have
 
-A configuration file of Apache Kafka works as it is if it contains none of the settings that are refused.
+A configuration file of Apache Kafka works unchanged if it contains none of the settings that are refused.
 `ottla doctor --config FILE` checks a file.
 
-- Settings that promise something that Ottla would not keep, such as access control, are refused: the broker does not
-  start. They are accepted at a value that says what Ottla does anyway (`security.inter.broker.protocol=PLAINTEXT`), or
-  without a value.
-- The other settings of Kafka have no effect. The broker starts, and names them in one line of its log.
-- A name that neither Kafka nor Ottla knows has no effect either, as in Kafka. The broker starts, and its log names the
-  setting that was probably meant. Unknown names that begin with `ottla.` are refused.
-- `listeners` may name the listener of a KRaft controller (`controller.listener.names`), which is left out.
-  `broker.id` is `node.id`.
-- A client that sets any of these on a running broker gets INVALID_CONFIG.
+- Settings that promise something that Ottla does not provide, such as access control, are refused: the broker does not
+  start. They are accepted if their value matches what Ottla does anyway (`security.inter.broker.protocol=PLAINTEXT`),
+  or if it is empty.
+- The other settings of Kafka have no effect. The broker starts, and lists them in one line of its log.
+- A name that neither Kafka nor Ottla knows has no effect either, as in Kafka. The broker starts, and its log suggests
+  the setting that was probably meant. Unknown names that begin with `ottla.` are refused.
+- `listeners` may include the listener of a KRaft controller (`controller.listener.names`), which is ignored.
+  `broker.id` is another name for `node.id`.
+- A client that sets any of these on a running broker receives INVALID_CONFIG.
 """
 
 
@@ -57,7 +58,7 @@ def render() -> str:
             "",
             "## Broker",
             "",
-            "Only what is marked may be altered while the broker runs; a restart takes the rest.",
+            "Only the settings marked as alterable can be changed while the broker runs; the others require a restart.",
             "",
             *_rows(broker_keys, ("alterable", lambda key: "yes" if key.dynamic else "")),
             "",

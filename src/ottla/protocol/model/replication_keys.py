@@ -17,7 +17,7 @@ THROTTLED_REPLICAS = (
         FOLLOWER_THROTTLED_REPLICAS,
         ConfigType.LIST,
         "",
-        f"Replicas that a follower throttles to {FOLLOWER_THROTTLED_RATE} while they are not in sync. "
+        f"The replicas that followers throttle to {FOLLOWER_THROTTLED_RATE} while they are not in sync. "
         "`kafka-reassign-partitions --throttle` sets it.",
         ReplicaList(),
     ),
@@ -25,7 +25,7 @@ THROTTLED_REPLICAS = (
         LEADER_THROTTLED_REPLICAS,
         ConfigType.LIST,
         "",
-        f"Replicas whose leader throttles what it sends to followers that are not in sync, to {LEADER_THROTTLED_RATE}. "
+        f"The replicas whose leader limits the data that it sends to out-of-sync followers to {LEADER_THROTTLED_RATE}. "
         "`kafka-reassign-partitions --throttle` sets it.",
         ReplicaList(),
     ),
@@ -36,16 +36,16 @@ THROTTLED_RATES = (
         FOLLOWER_THROTTLED_RATE,
         ConfigType.LONG,
         str(LONG_MAX),
-        f"The most bytes a second that this broker fetches for the replicas in {FOLLOWER_THROTTLED_REPLICAS} that are "
-        "not in sync, all of them together.",
+        "Maximum number of bytes per second that this broker fetches, in total, for the replicas in "
+        f"{FOLLOWER_THROTTLED_REPLICAS} that are not in sync.",
         Range(0),
     ),
     ConfigKey(
         LEADER_THROTTLED_RATE,
         ConfigType.LONG,
         str(LONG_MAX),
-        f"The most bytes a second that this broker sends as the leader of the replicas in {LEADER_THROTTLED_REPLICAS} "
-        "to followers that are not in sync, all of them together.",
+        "Maximum number of bytes per second that this broker sends, in total, as the leader of the replicas in "
+        f"{LEADER_THROTTLED_REPLICAS} to followers that are not in sync.",
         Range(0),
     ),
 )
@@ -54,6 +54,7 @@ DIRECTORY_MOVE_RATE = ConfigKey(
     "replica.alter.log.dirs.io.max.bytes.per.second",
     ConfigType.LONG,
     str(LONG_MAX),
-    "Accepted for Kafka's tools and without effect: a broker has one data directory, so no replica moves between two.",
+    "Accepted for compatibility with Kafka's tools, without effect: a broker has one data directory, so replicas "
+    "do not move between directories.",
     Range(0),
 )

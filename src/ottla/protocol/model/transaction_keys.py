@@ -13,7 +13,7 @@ TRANSACTION_KEYS = [
         "transaction.max.timeout.ms",
         _INT,
         "900000",
-        "The longest time-out that a transactional producer may ask for.",
+        "Maximum timeout that a transactional producer may request.",
         Range(1),
         dynamic=False,
     ),
@@ -21,15 +21,15 @@ TRANSACTION_KEYS = [
         "transaction.partition.verification.enable",
         ConfigType.BOOLEAN,
         "true",
-        "Whether the first batch of a transaction in a partition is taken only if the transaction's coordinator says "
-        "that the transaction goes on. Without it, a batch that comes late may leave a transaction open for ever.",
+        "Whether the first batch of a transaction in a partition is accepted only if the coordinator confirms that "
+        "the transaction is ongoing. Without this check, a late batch may leave a transaction open forever.",
         dynamic=False,
     ),
     ConfigKey(
         "transaction.remove.expired.transaction.cleanup.interval.ms",
         _INT,
         "3600000",
-        "How often the coordinator looks for transactional ids that nobody has used for "
+        "How often the coordinator looks for transactional ids that have not been used for "
         "transactional.id.expiration.ms.",
         Range(1),
         dynamic=False,
@@ -38,8 +38,8 @@ TRANSACTION_KEYS = [
         "transaction.state.log.min.isr",
         _INT,
         "2",
-        "How many replicas of __transaction_state must be in sync, when it is created. If it has fewer replicas, all "
-        "of them.",
+        "Number of replicas of __transaction_state that must be in sync, set when it is created. If it has fewer "
+        "replicas, all of them must be in sync.",
         Range(1),
         dynamic=False,
     ),
@@ -47,8 +47,8 @@ TRANSACTION_KEYS = [
         "transaction.state.log.num.partitions",
         _INT,
         "50",
-        "The partitions of __transaction_state, when it is created. A transactional id belongs to one of them by its "
-        "name.",
+        "Number of partitions of __transaction_state when it is created. The transactional id determines its "
+        "partition.",
         Range(1),
         dynamic=False,
     ),
@@ -56,8 +56,9 @@ TRANSACTION_KEYS = [
         STATE_REPLICATION_FACTOR,
         _INT,
         "3",
-        "The replicas of __transaction_state. If brokers are missing when it is created, it gets fewer, and the others "
-        "when more brokers join. If this is set, transactions wait until there are brokers for a majority of it.",
+        "The replication factor of __transaction_state. If there are too few brokers when it is created, it starts "
+        "with fewer replicas and gets the others when more brokers join. If this is set, transactions wait until "
+        "there are enough brokers for a majority of the replicas.",
         Range(1),
         dynamic=False,
     ),
@@ -65,7 +66,7 @@ TRANSACTION_KEYS = [
         "transaction.state.log.segment.bytes",
         _INT,
         "104857600",
-        "The segment size of __transaction_state, when it is created.",
+        "The segment size of __transaction_state when it is created.",
         Range(14),
         dynamic=False,
     ),
@@ -73,7 +74,7 @@ TRANSACTION_KEYS = [
         "transactional.id.expiration.ms",
         _INT,
         "604800000",
-        "A transactional id without a transaction is forgotten after this time.",
+        "A transactional id without a transaction is removed after this time.",
         Range(1),
         dynamic=False,
     ),
