@@ -221,3 +221,62 @@ async def test_peers_that_break_the_rules_are_left_and_others_are_served() -> No
     assert server.buffered_bytes == 0
     channel.close()
     await server.stop(0)
+
+
+class Ending(Receiver):
+    """A client's receiver that waits for the status of its call."""
+
+    def __init__(self) -> None:
+        self.status: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.begun = asyncio.Event()
+
+    def on_headers(self, headers: dict[str, str]) -> None:
+        self._note(headers)
+
+    def on_message(self, message: bytes) -> None:
+        self.begun.set()
+
+    def on_end(self, trailers: dict[str, str]) -> None:
+        self._note(trailers)
+
+    def _note(self, headers: dict[str, str]) -> None:
+        if "grpc-status" in headers and not self.status.done():
+            self.status.set_result(headers["grpc-status"])
+
+
+COMPRESSED = b"\x01\x00\x00\x00\x01x"
+TOO_LARGE = b"\x00\xff\xff\xff\xff"
+
+
+@pytest.mark.parametrize("begins", [True, False], ids=["after a reply", "before any reply"])
+@pytest.mark.parametrize("bad", [COMPRESSED, TOO_LARGE, framed(b"whole")[:-2] + b"le" + TOO_LARGE])
+async def test_a_bad_message_ends_its_call_with_a_status(bad: bytes, begins: bool) -> None:
+    """The client hears of it in the middle of a stream too, later data is discarded, and no memory stays counted."""
+    received: list[bytes] = []
+
+    class Serving(Receiver):
+        def __init__(self, call: Call) -> None:
+            if begins:
+                call.send(b"welcome")
+
+        def on_message(self, message: bytes) -> None:
+            received.append(message)
+
+    server = RpcServer({"/t/Stream": Serving})
+    channel = await Channel.connect(f"127.0.0.1:{await server.start('127.0.0.1', 0)}")
+    ending = Ending()
+    stream = channel.call("/t/Stream", ending)
+    if begins:
+        await asyncio.wait_for(ending.begun.wait(), 20)
+    half = framed(bytes(20_000))[:10_000]
+    stream._out.append(half)  # a message of which only a part has come
+    channel.pump_soon(stream)
+    await asyncio.sleep(0.05)
+    assert server.buffered_bytes == len(half)
+    stream._out.append(bytes(10_005) + bad + framed(b"later"))
+    channel.pump_soon(stream)
+    assert int(await asyncio.wait_for(ending.status, 20)) in (Status.UNIMPLEMENTED, Status.RESOURCE_EXHAUSTED)
+    assert b"later" not in received
+    assert server.buffered_bytes == 0
+    channel.close()
+    await server.stop(0)

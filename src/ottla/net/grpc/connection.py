@@ -180,6 +180,8 @@ class Http2Connection(asyncio.Protocol):
         """Cancels a call with RST_STREAM."""
         if self.lost is None and not stream.is_over:
             self._give_back(stream)
+        if not stream.is_over:
+            self.on_buffered(-stream.buffered_bytes)
         stream.is_over = True
         self.streams.pop(stream.id, None)
         self._to_pump.pop(stream.id, None)
@@ -310,7 +312,7 @@ class Http2Connection(asyncio.Protocol):
         """Handles a DATA frame that ends its stream or is padded. `h2` has counted it, so `h2` credits it too."""
         self.http2.acknowledge_received_data(event.flow_controlled_length or 0, _id(event))
         stream = self.streams.get(_id(event))
-        if stream is not None:
+        if stream is not None and not stream.is_refused:
             self._take(stream, event.data or b"", 0)
 
     def _on_plain_data(self, stream_id: int, data: bytes) -> None:
@@ -318,9 +320,9 @@ class Http2Connection(asyncio.Protocol):
             return
         stream, size = self.streams.get(stream_id), len(data)
         self._window_bytes -= size
-        if stream is None or stream.has_ended:
+        if stream is None or stream.has_ended or stream.is_refused:
             if size:
-                self._widen(size)  # the call is already over on this side
+                self._widen(size)  # nobody on this side wants it any more
             return
         stream.window_bytes -= size
         if self._window_bytes < 0 or stream.window_bytes < 0:
@@ -329,12 +331,15 @@ class Http2Connection(asyncio.Protocol):
         self._take(stream, data, size)
 
     def _take(self, stream: Stream, data: bytes, size: int) -> None:
-        before = stream.buffered_bytes
+        counted_bytes = stream.buffered_bytes
         stream.uncredited_bytes += size
         try:
             messages = stream.feed(data)
-            self.on_buffered(stream.buffered_bytes - before)
+            change_bytes, counted_bytes = stream.buffered_bytes - counted_bytes, stream.buffered_bytes
+            self.on_buffered(change_bytes)
         except RpcError as error:
+            stream.refuse()
+            self.on_buffered(-counted_bytes)
             self.on_bad_message(stream, error)
             return
         # A receiver that holds a message back also holds back its credit. Parts of a message are credited on arrival:

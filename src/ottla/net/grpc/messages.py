@@ -60,6 +60,11 @@ class MessageSplitter:
         self.buffered_bytes = len(self._prefix)
         return found
 
+    def clear(self) -> None:
+        """Drops the incomplete message."""
+        self._prefix, self._missing_bytes, self.buffered_bytes = b"", 0, 0
+        self._parts.clear()
+
     def _hold(self, part: bytes) -> None:
         """Buffers a part of a message. Small parts are joined, as separately they take more memory than counted."""
         self._missing_bytes -= len(part)

@@ -29,11 +29,10 @@ Unary = Callable[[bytes], Awaitable[bytes]]
 class Call:
     """One call, for the method that serves it."""
 
-    __slots__ = ("_has_headers", "stream")
+    __slots__ = ("stream",)
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
-        self._has_headers = False
 
     @property
     def unsent_bytes(self) -> int:
@@ -45,8 +44,8 @@ class Call:
 
     def begin(self) -> None:
         """Sends the response headers, which tell the client that the call is served. The first `send` does so too."""
-        if not self._has_headers and not self.stream.is_over:
-            self._has_headers = True
+        if not self.stream.has_headers and not self.stream.is_over:
+            self.stream.has_headers = True
             self.stream.send_headers(RESPONSE_HEADERS)
 
     def send(self, message: bytes | bytearray, *, now: bool = False) -> None:
@@ -58,8 +57,8 @@ class Call:
         trailers: Headers = [("grpc-status", str(int(status)))]
         if message:
             trailers.append(("grpc-message", encode_status_message(message)))
-        if not self._has_headers:  # a response that consists of trailers only
-            self._has_headers = True
+        if not self.stream.has_headers:  # a response that consists of trailers only
+            self.stream.has_headers = True
             trailers = [*RESPONSE_HEADERS, *trailers]
         self.stream.end(trailers)
 

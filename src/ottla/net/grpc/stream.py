@@ -49,8 +49,10 @@ class Stream:
         "credit_due_bytes",
         "early_credit_bytes",
         "has_ended",
+        "has_headers",
         "id",
         "is_over",
+        "is_refused",
         "receiver",
         "uncredited_bytes",
         "unsent_bytes",
@@ -76,7 +78,11 @@ class Stream:
         """Credit given for parts of an incomplete message. It is deducted from the next credits."""
         self.has_ended = False
         """Whether the peer has sent its last message."""
+        self.has_headers = False
+        """Whether the headers of a server's response were sent."""
         self.is_over = False
+        self.is_refused = False
+        """Whether a message could not be accepted. The rest of what the peer sends is discarded."""
 
     @property
     def peer(self) -> str:
@@ -159,6 +165,11 @@ class Stream:
     def feed(self, data: bytes) -> list[bytes]:
         """Returns the messages that `data` completes. Raises RpcError."""
         return self._splitter.feed(data)
+
+    def refuse(self) -> None:
+        """Drops the incomplete message and discards everything that follows."""
+        self.is_refused = True
+        self._splitter.clear()
 
     @property
     def buffered_bytes(self) -> int:
