@@ -159,7 +159,7 @@ def test_an_archive_that_is_not_made_leaves_nothing(cache: Path, monkeypatch: py
         return subprocess.CompletedProcess(command, 1, "", "there is no space left\n")
 
     failing = SimpleNamespace(run=run, TimeoutExpired=subprocess.TimeoutExpired)
-    monkeypatch.setattr("ottla.spark.class_archive.subprocess", failing)
+    monkeypatch.setattr("ottla.spark.jvm.class_archive.subprocess", failing)
     with pytest.raises(PipelineError, match="no class archive was made: there is no space left"):
         prepare()
     assert [each.name for each in cache_directory().iterdir()] == [home.name]
