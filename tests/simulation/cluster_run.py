@@ -299,7 +299,7 @@ class ClusterRun:
     def _partitions(self) -> Iterator[tuple[str, Partition]]:
         for name, program in self.programs.items():
             if self.world.hosts[name].is_running and program.broker is not None:
-                for partition in program.broker.partitions():
+                for partition in program.broker.context.partitions():
                     yield name, partition
 
     def _probe(self) -> None:

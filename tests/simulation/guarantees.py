@@ -49,7 +49,7 @@ class GuaranteeBench:
 
     def _is_in(self, name: str, brokers: int) -> bool:
         program = self.programs[name]
-        return program.broker is not None and program.broker_is_in() and len(program.broker.nodes()) == brokers
+        return program.cluster is not None and program.broker_is_in() and len(program.cluster.nodes()) == brokers
 
     async def _create(self, replicas: int, configs: dict[str, str]) -> None:
         async with Admin(self.bootstrap) as admin:

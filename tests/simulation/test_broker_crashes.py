@@ -67,14 +67,14 @@ class World:
             await self.bench.settle(random.choice([5, 300, 6000]))
         elif action < 0.93:
             total = len(model.logs) + random.randint(1, 2)
-            assert await self.bench.until(self.bench.broker.create_partitions(model.topic, total)) is None
+            assert await self.bench.until(self.bench.admin.create_partitions(model.topic, total)) is None
             model.logs += [LogModel() for _ in range(total - len(model.logs))]
         elif action < 0.97:
             model.retention_ms = random.choice([-1, 10_000_000])
             overrides = {"retention.ms": str(model.retention_ms)}
-            assert await self.bench.until(self.bench.broker.alter_topic_configs(model.topic, overrides)) is None
+            assert await self.bench.until(self.bench.admin.alter_topic_configs(model.topic, overrides)) is None
         else:
-            assert await self.bench.until(self.bench.broker.delete_topic(model.topic)) is None
+            assert await self.bench.until(self.bench.admin.delete_topic(model.topic)) is None
             del self.topics[name]
 
     async def create(self, name: str) -> None:
@@ -176,7 +176,7 @@ async def test_a_clean_stop_keeps_everything(seed: int) -> None:
             for log in model.logs:
                 log.acknowledged = len(log.appended)
         world.bench.restart("none")
-        assert world.bench.broker.store.replayed.batches == 0
+        assert world.bench.broker.context.store.replayed.batches == 0
         await world.check("all")
 
 

@@ -43,7 +43,7 @@ class Bench:
 
     @staticmethod
     def _is_ready(program: ClusterProgram) -> bool:
-        return program.broker is not None and program.broker_is_in() and len(program.broker.nodes()) == BROKERS
+        return program.cluster is not None and program.broker_is_in() and len(program.cluster.nodes()) == BROKERS
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return self.world.run(work, timeout_s=60)
@@ -121,7 +121,7 @@ def test_replicas_move_and_take_the_records_along(bench: Bench) -> None:
     bench.world.run_for(1)
     for number, program in enumerate(bench.programs, 1):
         assert program.broker is not None
-        here = [partition for partition in program.broker.partitions() if partition.topic.name == "orders"]
+        here = [partition for partition in program.broker.context.partitions() if partition.topic.name == "orders"]
         assert bool(here) == (number in target), "the old replicas are gone, the new ones are there"
 
 

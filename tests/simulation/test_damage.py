@@ -155,7 +155,7 @@ def test_a_broker_whose_journal_lost_entries_of_nobody_knows_which_log_leads_not
 def _has_recovered(bench: GuaranteeBench, name: str) -> bool:
     broker = bench.programs[name].broker
     assert not bench.programs[name].broker_is_in()
-    return broker is not None and broker.store.flusher is not None
+    return broker is not None and broker.context.store.flusher is not None
 
 
 async def create_another(bench: GuaranteeBench) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable
 from typing import TypeVar, cast
 
-from ottla.broker.broker import Node
+from ottla.broker.endpoints import Node
 from ottla.machines.groups.placement import OFFSETS_TOPIC, partition_of
 from ottla.machines.groups.replies import (
     CommitReply,

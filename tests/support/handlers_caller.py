@@ -13,11 +13,14 @@ from typing import Any, get_args, get_origin
 from ottla.broker.adapters.clock import RealClock
 from ottla.broker.api.api import ConnectionState
 from ottla.broker.api.dispatch import dispatch
-from ottla.broker.broker import Broker, Endpoint
+from ottla.broker.broker import Broker
+from ottla.broker.context import BrokerContext
+from ottla.broker.endpoints import Endpoint
+from ottla.broker.standalone.catalog import CatalogState, TopicRecord
+from ottla.broker.standalone.metadata import StandaloneMetadata
 from ottla.broker.storage.journal import JournalLimits
 from ottla.broker.storage.log_resources import LogResources, MemoryBudget
 from ottla.broker.storage.tail_cache import TailCache
-from ottla.broker.topics.catalog import CatalogState, TopicRecord
 from ottla.broker.topics.log_store import LogStore
 from ottla.protocol.model.broker_config import parse_broker_config
 from ottla.protocol.model.errors import ErrorCode, Refused
@@ -78,9 +81,12 @@ async def calling(**properties: str) -> AsyncIterator[Caller]:
     disk = SimDisk(clock)
     shared = LogResources(disk, clock, TailCache(16 * MIB), MemoryBudget(16 * MIB))
     store = LogStore(shared, "/data", bytes(16), JournalLimits(4 * MIB, MIB))
-    broker = Broker(config, shared, store, MemoryCatalog(), "/data")
+    context = BrokerContext(config, shared, store, "/data")
+    metadata = StandaloneMetadata(context, MemoryCatalog())
+    broker = Broker(context, metadata)
+    metadata.recover()
     broker.start()
-    broker.endpoint = Endpoint("broker.example", 9092)
+    context.endpoints.clients = Endpoint("broker.example", 9092)
     try:
         yield Caller(broker, disk)
     finally:
@@ -112,7 +118,7 @@ class Caller:
 
     async def create_topic(self, name: str, partitions: int = 1, **configs: str) -> Any:
         configs = {key.replace("_", "."): value for key, value in configs.items()}
-        topic = await self.broker.create_topic(name, partitions, configs)
+        topic = await self.broker.metadata.admin.create_topic(name, partitions, configs)
         assert not isinstance(topic, Refused), topic
         return topic
 

@@ -12,8 +12,11 @@ from typing import TypeVar
 from uuid import UUID
 
 from ottla.broker.broker import Broker
+from ottla.broker.context import BrokerContext
 from ottla.broker.partition.batch_validation import Appended
 from ottla.broker.partition.partition import Partition
+from ottla.broker.standalone.admin import StandaloneAdmin
+from ottla.broker.standalone.metadata import StandaloneMetadata
 from ottla.broker.storage.batches import Slice
 from ottla.broker.storage.contract import ColdRead
 from ottla.broker.storage.journal import JournalLimits
@@ -44,6 +47,7 @@ class BrokerBench:
         self.reports: list[str] = []
         self._ids = self._new_ids()
         self.broker: Broker
+        self.metadata: StandaloneMetadata
         self.start()
 
     def _new_ids(self) -> Iterator[UUID]:
@@ -65,8 +69,15 @@ class BrokerBench:
             report=self.reports.append,
         )
         store = LogStore(shared, "/data", JOURNAL_ID, LIMITS)
-        self.broker = Broker(config, shared, store, self.catalog, "/data", new_id=lambda: next(self._ids))
+        context = BrokerContext(config, shared, store, "/data", new_id=lambda: next(self._ids))
+        self.metadata = StandaloneMetadata(context, self.catalog)
+        self.broker = Broker(context, self.metadata)
+        self.metadata.recover()
         self.broker.start()
+
+    @property
+    def admin(self) -> StandaloneAdmin:
+        return self.metadata.admin
 
     def crash(self, keep: Keep = "none") -> None:
         self.broker.housekeeping.stop()
@@ -114,7 +125,7 @@ class BrokerBench:
         settings = {key.replace("_", "."): value for key, value in configs.items()}
         if "durability" in settings:
             settings["ottla.durability"] = settings.pop("durability")
-        topic = await self.until(self.broker.create_topic(name, partitions, settings))
+        topic = await self.until(self.admin.create_topic(name, partitions, settings))
         assert not isinstance(topic, Refused), topic
         return topic
 

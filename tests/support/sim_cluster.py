@@ -13,6 +13,7 @@ from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any, TypeVar
 
 from ottla.broker.broker import Broker
+from ottla.broker.cluster.metadata import ClusterMetadata
 from ottla.broker.partition.partition import Partition
 from ottla.client.admin.admin import Admin
 from ottla.client.consumer.consumer import Consumer
@@ -61,9 +62,14 @@ class ClusterBench:
         assert broker is not None
         return broker
 
+    def cluster(self, number: int) -> ClusterMetadata:
+        cluster = self.programs[number].cluster
+        assert cluster is not None
+        return cluster
+
     def sees_all(self, number: int) -> bool:
         program = self.programs[number]
-        return program.broker is not None and program.broker_is_in() and len(program.broker.nodes()) == len(self.ids)
+        return program.broker_is_in() and len(self.cluster(number).nodes()) == len(self.ids)
 
     def kill(self, number: int) -> None:
         self.host(number).kill()

@@ -19,10 +19,12 @@ from ottla.broker.adapters.lock import DirectoryLock
 from ottla.broker.adapters.volatile import VolatileDisk
 from ottla.broker.api.api import ConnectionState
 from ottla.broker.api.dispatch import dispatch, dispatch_run
-from ottla.broker.broker import Broker, Endpoint
-from ottla.broker.cluster.identity import note_clean_shutdown
+from ottla.broker.broker import Broker
+from ottla.broker.context import BrokerContext
+from ottla.broker.endpoints import Endpoint
 from ottla.broker.server.listener import check_address
 from ottla.broker.server.server import Server
+from ottla.broker.standalone.metadata import StandaloneMetadata
 from ottla.broker.storage.journal import JournalLimits
 from ottla.broker.storage.log_resources import LogResources, MemoryBudget
 from ottla.broker.storage.tail_cache import TailCache
@@ -102,29 +104,26 @@ class RunningBroker:
     @property
     def bootstrap(self) -> str:
         """The address of the broker for clients, as host:port."""
-        return f"{self.broker.endpoint.host}:{self.broker.endpoint.port}"
+        host, port = self.broker.context.endpoints.clients
+        return f"{host}:{port}"
 
     @property
     def wal_server(self) -> str | None:
         """The address of the append stream, as host:port; None if there is none."""
         if self.append_stream is None:
             return None
-        return f"{self.broker.endpoint.host}:{self.append_stream.port}"
+        return f"{self.broker.context.endpoints.clients.host}:{self.append_stream.port}"
 
     async def stop(self, grace_s: float = STOP_GRACE_S) -> None:
         """Answers accepted requests, makes everything durable and stops."""
-        cluster = self.broker.cluster
-        epoch = cluster.membership.epoch if cluster is not None else None
-        if cluster is not None:
-            await cluster.hand_over()
+        await self.broker.metadata.hand_over()
         self.broker.begin_shutdown()
         if self.append_stream is not None:
             await self.append_stream.stop(grace_s)
         await self.server.stop(grace_s)
         self._close_metrics()
         await self.broker.stop()
-        if epoch is not None:
-            note_clean_shutdown(self._disk.files, self.broker.log_dir, epoch)
+        self.broker.metadata.note_clean_shutdown()
         await self._let_go()
 
     async def kill(self) -> None:
@@ -133,8 +132,7 @@ class RunningBroker:
             await self.append_stream.kill()
         await self.server.stop(0)
         self._close_metrics()
-        if self.broker.cluster is not None:
-            await self.broker.cluster.stop_following()
+        await self.broker.metadata.abandon()
         self.broker.abandon()
         await self._let_go()
 
@@ -199,9 +197,11 @@ async def _compose(
 ) -> RunningBroker:
     clock = RealClock(asyncio.get_running_loop())
     identity = open_data_directory(disk.files, data_dir, node_id=config.node_id)
-    shared, store = _logs(config, disk, clock, data_dir, identity)
+    context = _context(config, disk, clock, data_dir, identity)
     catalog = SqliteCatalog(os.path.join(data_dir, "catalog.db"), cluster_id=identity.cluster_id)
-    broker = Broker(config, shared, store, catalog, data_dir)
+    metadata = StandaloneMetadata(context, catalog)
+    broker = Broker(context, metadata)
+    metadata.recover()
     broker.start()
     try:
         server = await _listen(settings, broker)
@@ -228,11 +228,10 @@ async def _compose_in_cluster(
         raise BadSettingsError(str(failure)) from failure
     try:
         identity = open_data_directory(disk.files, data_dir, node_id=config.node_id, cluster_id=start.cluster_id)
-        shared, logs = _logs(config, disk, clock, data_dir, identity)
-        broker = await start.recover(shared, logs, data_dir)
+        broker = await start.recover(_context(config, disk, clock, data_dir, identity))
         server = await _listen(settings, broker)
         append_stream = await _listen_to_writers(settings, broker)
-        await start.join(broker, identity.directory_id.hex, loses_pages=settings.disk == "volatile")
+        await start.join(identity.directory_id.hex, loses_pages=settings.disk == "volatile")
     except BaseException as failure:
         await start.store.close()
         if isinstance(failure, BadCoordinationError):
@@ -243,9 +242,9 @@ async def _compose_in_cluster(
     return _warned(running, settings, data_dir)
 
 
-def _logs(
+def _context(
     config: BrokerConfig, disk: RealDisk | VolatileDisk, clock: RealClock, data_dir: str, identity: DataDirectory
-) -> tuple[LogResources, LogStore]:
+) -> BrokerContext:
     shared = LogResources(
         disk=disk,
         clock=clock,
@@ -255,20 +254,19 @@ def _logs(
         report=log.error,
     )
     limits = JournalLimits(ring_bytes_max=config.journal_bytes, file_bytes_max=config.journal_file_bytes)
-    return shared, LogStore(shared, data_dir, identity.directory_id.bytes, limits)
+    store = LogStore(shared, data_dir, identity.directory_id.bytes, limits)
+    return BrokerContext(config, shared, store, data_dir)
 
 
 async def _listen(settings: BrokerSettings, broker: Broker) -> Server:
-    receive = broker.shared.receive
+    receive, endpoints = broker.context.shared.receive, broker.context.endpoints
     server = Server(broker, broker.config, dispatch, receive, dispatch_run=dispatch_run, new_state=ConnectionState)
     host, port = await server.start(settings.host, settings.port)
-    broker.endpoint = Endpoint(settings.advertised_host or _reachable(host), settings.advertised_port or port)
+    endpoints.clients = Endpoint(settings.advertised_host or _reachable(host), settings.advertised_port or port)
     internal = settings.inter_broker
     if internal is not None:
         host, port = internal.host, server.listen_also(internal.host, internal.port)
-        broker.inter_broker_endpoint = Endpoint(
-            internal.advertised_host or _reachable(host), internal.advertised_port or port
-        )
+        endpoints.brokers = Endpoint(internal.advertised_host or _reachable(host), internal.advertised_port or port)
     return server
 
 
@@ -290,7 +288,7 @@ async def _listen_to_writers(settings: BrokerSettings, broker: Broker) -> Append
     except OSError as failure:
         why = failure.strerror or failure
         raise BadSettingsError(f"the append stream cannot listen on {host}:{port} (ottla.wal.port): {why}") from failure
-    broker.wal_port = broker.config.wal_advertised_port or server.port
+    broker.context.endpoints.wal_port = broker.config.wal_advertised_port or server.port
     return server
 
 

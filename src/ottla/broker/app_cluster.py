@@ -11,14 +11,11 @@ from uuid import uuid4
 from ottla.broker.adapters.clock import RealClock
 from ottla.broker.adapters.data_dir import DataDirectory, new_cluster_id
 from ottla.broker.broker import Broker
-from ottla.broker.cluster.admin import ClusterAdmin
-from ottla.broker.cluster.cluster import Cluster
 from ottla.broker.cluster.identity import agree_on_cluster_id, find_cluster_id, take_clean_shutdown
 from ottla.broker.cluster.membership import BrokerIdInUseError, Membership
-from ottla.broker.cluster.no_catalog import NoCatalog
+from ottla.broker.cluster.metadata import ClusterMetadata
+from ottla.broker.context import BrokerContext
 from ottla.broker.metrics.coordination import MeteredCoordination
-from ottla.broker.storage.log_resources import LogResources
-from ottla.broker.topics.log_store import LogStore
 from ottla.coordination.port import Coordination, UnavailableError
 from ottla.coordination.sqlite.lease_files import boot_id
 from ottla.coordination.store_factory import BadCoordinationError, open_coordination
@@ -42,6 +39,8 @@ class ClusterStart:
         self.store = store
         self.cluster_id = cluster_id
         self._clean_epoch: int | None = None
+        self._context: BrokerContext | None = None
+        self._cluster: ClusterMetadata | None = None
 
     @classmethod
     async def begin(cls, config: BrokerConfig, clock: RealClock, identity: DataDirectory | None) -> ClusterStart:
@@ -63,36 +62,42 @@ class ClusterStart:
             raise
         return cls(config, clock, store, cluster_id)
 
-    async def recover(self, shared: LogResources, logs: LogStore, data_dir: str) -> Broker:
+    async def recover(self, context: BrokerContext) -> Broker:
         """Creates the broker and recovers its logs."""
         config = self._config
-        self._clean_epoch = take_clean_shutdown(shared.disk.files, data_dir)
-        broker = Broker(config, shared, logs, NoCatalog(), data_dir)
-        broker.cluster_id = self.cluster_id
-        cluster = Cluster(broker, Membership(self.store, self._clock, config.broker_session_timeout_ms))
-        await broker.start_in(cluster, ClusterAdmin(broker, cluster, allow_shared_machine=config.host_shared))
+        self._context = context
+        self._clean_epoch = take_clean_shutdown(context.shared.disk.files, context.log_dir)
+        membership = Membership(self.store, self._clock, config.broker_session_timeout_ms)
+        cluster = self._cluster = ClusterMetadata(
+            context, membership, self.cluster_id, allow_shared_machine=config.host_shared
+        )
+        broker = Broker(context, cluster)
+        await cluster.recover()
+        broker.start()
+        cluster.open()
         return broker
 
-    async def join(self, broker: Broker, directory_id: str, *, loses_pages: bool = False) -> None:
+    async def join(self, directory_id: str, *, loses_pages: bool = False) -> None:
         """Registers the broker. `loses_pages` means that an earlier process lost its unsynced pages although the
         machine did not reboot. Raises BadCoordinationError."""
-        config = self._config
-        assert broker.cluster is not None
+        assert self._context is not None, "the broker is recovered first"
+        assert self._cluster is not None
+        config, endpoints = self._config, self._context.endpoints
         start = BrokerStart(
             broker_id=config.node_id,
-            host=broker.endpoint.host,
-            port=broker.endpoint.port,
+            host=endpoints.clients.host,
+            port=endpoints.clients.port,
             machine=config.host or socket.gethostname(),
             directory_id=directory_id,
             boot_id=uuid4().hex if loses_pages else boot_id(),
             rack=config.broker_rack,
-            wal_port=broker.wal_port,
-            inter_broker=broker.inter_broker_endpoint,
+            wal_port=endpoints.wal_port,
+            inter_broker=endpoints.brokers,
             clean_shutdown_epoch=self._clean_epoch,
-            damaged=broker.cluster.damaged_classes(),
+            damaged=self._cluster.damaged_classes(),
         )
         try:
-            await broker.join(start)
+            await self._cluster.join(start)
         except BrokerIdInUseError as failure:
             raise BadCoordinationError(
                 f"node.id={config.node_id} is in use. {failure} Give this broker another node.id, or stop that one."

@@ -13,12 +13,14 @@ from collections.abc import Callable, Mapping
 
 from ottla.broker.api.api import ConnectionState
 from ottla.broker.api.dispatch import dispatch, dispatch_run
-from ottla.broker.broker import Broker, Endpoint
+from ottla.broker.broker import Broker
+from ottla.broker.context import BrokerContext
+from ottla.broker.endpoints import Endpoint
 from ottla.broker.server.server import Server
+from ottla.broker.standalone.metadata import StandaloneMetadata
 from ottla.broker.storage.journal import JournalLimits
 from ottla.broker.storage.log_resources import LogResources, MemoryBudget
 from ottla.broker.storage.tail_cache import TailCache
-from ottla.broker.topics.catalog import Catalog
 from ottla.broker.topics.log_store import LogStore
 from ottla.protocol.model.broker_config import parse_broker_config
 from ottla.protocol.model.errors import Refused
@@ -32,10 +34,8 @@ JOURNAL_LIMITS = JournalLimits(
 )
 
 
-def new_broker(
-    host: SimHost, properties: Mapping[str, str], catalog: Catalog, journal_id: bytes, reports: list[str]
-) -> Broker:
-    """Creates a broker on the disk and clock of a simulated host."""
+def new_context(host: SimHost, properties: Mapping[str, str], journal_id: bytes, reports: list[str]) -> BrokerContext:
+    """Creates the context of a broker on the disk and clock of a simulated host."""
     config = parse_broker_config(properties)
     assert not isinstance(config, Refused), config
     shared = LogResources(
@@ -46,7 +46,7 @@ def new_broker(
         report=reports.append,
     )
     store = LogStore(shared, DATA_DIR, journal_id, JOURNAL_LIMITS)
-    return Broker(config, shared, store, catalog, DATA_DIR)
+    return BrokerContext(config, shared, store, DATA_DIR)
 
 
 class BrokerProgram:
@@ -72,9 +72,12 @@ class BrokerProgram:
             host.add_disk()
         if self.on_disk is not None:
             self.on_disk(host)
-        broker = self.broker = new_broker(host, self.properties, self.catalog, bytes(range(16)), self.reports)
+        context = new_context(host, self.properties, bytes(range(16)), self.reports)
+        metadata = StandaloneMetadata(context, self.catalog)
+        broker = self.broker = Broker(context, metadata)
+        metadata.recover()
         broker.start()
         self.server = Server(broker, broker.config, dispatch, dispatch_run=dispatch_run, new_state=ConnectionState)
         _, port = await self.server.start(host.name, PORT)
-        broker.endpoint = Endpoint(host.name, port)
+        context.endpoints.clients = Endpoint(host.name, port)
         await asyncio.get_running_loop().create_future()  # until the host is killed or loses power

@@ -8,12 +8,12 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from ottla.broker.topics.catalog import CatalogState, TopicRecord
+from ottla.broker.standalone.catalog import CatalogState, TopicRecord
 from ottla.protocol.model.ids import TopicId
 
 
 class SimCatalog:
-    """Implements `broker.catalog.Catalog`. A restarted broker gets the same object."""
+    """Implements `broker.standalone.catalog.Catalog`. A restarted broker gets the same object."""
 
     def __init__(self, *, cluster_id: str = "simulated-cluster-id-0") -> None:
         self._state = CatalogState(cluster_id=cluster_id, incarnation=0)

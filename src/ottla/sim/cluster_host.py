@@ -14,15 +14,14 @@ from collections.abc import Callable, Mapping
 
 from ottla.broker.api.api import ConnectionState
 from ottla.broker.api.dispatch import dispatch, dispatch_run
-from ottla.broker.broker import Broker, Endpoint
-from ottla.broker.cluster.admin import ClusterAdmin
-from ottla.broker.cluster.cluster import Cluster
+from ottla.broker.broker import Broker
 from ottla.broker.cluster.membership import Membership
-from ottla.broker.cluster.no_catalog import NoCatalog
+from ottla.broker.cluster.metadata import ClusterMetadata
+from ottla.broker.endpoints import Endpoint
 from ottla.broker.server.server import Server
 from ottla.broker.wal_service.server import AppendStreamServer
 from ottla.machines.controller.broker_requests import BrokerStart
-from ottla.sim.broker_host import PORT, new_broker
+from ottla.sim.broker_host import PORT, new_context
 from ottla.sim.coordination import SimCoordination, SimCoordinationClient
 from ottla.sim.hosts import SimHost
 
@@ -53,10 +52,15 @@ class ClusterProgram:
         """Identifies the journal; created together with the directory."""
         return bytes([self._broker_id, self.directory % 256] * 8)
 
+    @property
+    def cluster(self) -> ClusterMetadata | None:
+        """The broker's part in the cluster, while it runs."""
+        metadata = self.broker.metadata if self.broker is not None else None
+        return metadata if isinstance(metadata, ClusterMetadata) else None
+
     def broker_is_in(self) -> bool:
         """Returns whether the broker is registered."""
-        cluster = self.broker.cluster if self.broker is not None else None
-        return cluster is not None and cluster.membership.member is not None
+        return self.cluster is not None and self.cluster.membership.member is not None
 
     async def __call__(self, host: SimHost) -> None:
         if not host.has_disk:
@@ -64,23 +68,25 @@ class ClusterProgram:
             self.directory += 1
         if self._on_disk is not None:
             self._on_disk(host)
-        broker = self.broker = new_broker(host, self.properties, NoCatalog(), self.journal_id, self.reports)
+        context = new_context(host, self.properties, self.journal_id, self.reports)
         self.client = self._store.client(host.clock, name=f"{host.name}/{host.incarnation}")
-        membership = Membership(self.client, host.clock, broker.config.broker_session_timeout_ms)
-        cluster = Cluster(broker, membership)
-        admin = ClusterAdmin(broker, cluster, allow_shared_machine=False)
-        await broker.start_in(cluster, admin)
+        membership = Membership(self.client, host.clock, context.config.broker_session_timeout_ms)
+        cluster = ClusterMetadata(context, membership, "", allow_shared_machine=False)
+        broker = self.broker = Broker(context, cluster)
+        await cluster.recover()
+        broker.start()
+        cluster.open()
         server = Server(broker, broker.config, dispatch, dispatch_run=dispatch_run, new_state=ConnectionState)
         _, port = await server.start(host.name, PORT)
-        broker.endpoint = Endpoint(host.name, port)
+        context.endpoints.clients = Endpoint(host.name, port)
         if broker.config.wal_port is not None:
             writers = AppendStreamServer(broker)
             await writers.start(host.name, broker.config.wal_port)
-            broker.wal_port = writers.port
-        await broker.join(self._start(host, port, cluster))
+            context.endpoints.wal_port = writers.port
+        await cluster.join(self._start(host, port, cluster))
         await asyncio.get_running_loop().create_future()  # until the host is killed or loses power
 
-    def _start(self, host: SimHost, port: int, cluster: Cluster) -> BrokerStart:
+    def _start(self, host: SimHost, port: int, cluster: ClusterMetadata) -> BrokerStart:
         return BrokerStart(
             broker_id=self._broker_id,
             host=host.name,

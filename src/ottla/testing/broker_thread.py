@@ -54,7 +54,7 @@ class BrokerThread:
         except BaseException:
             self._end_loop()
             raise
-        self.settings.port = self.running.broker.endpoint.port
+        self.settings.port = self.running.broker.context.endpoints.clients.port
         if self.running.append_stream is not None:
             self.settings.properties["ottla.wal.port"] = str(self.running.append_stream.port)
 

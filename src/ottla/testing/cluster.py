@@ -145,7 +145,10 @@ class Cluster(GroupWaits):
                 thread.kill()
             raise
         count = len(self.running_brokers)
-        self._wait_until(lambda broker: len(broker.nodes()) >= count and broker.controller_id >= 0, "know one another")
+        self._wait_until(
+            lambda broker: len(broker.metadata.nodes()) >= count and broker.metadata.controller_id >= 0,
+            "know one another",
+        )
 
     def _place(self, settings: BrokerSettings, number: int) -> None:
         if len(self._threads) == 1:
@@ -190,7 +193,7 @@ class Cluster(GroupWaits):
         """Creates a topic. Configs are Kafka's with `_` for `.`: `retention_ms=1000`, `cleanup_policy="compact"`."""
         thread, broker = self._any()
         named = {key.replace("_", "."): _config_value(value) for key, value in configs.items()}
-        creating = broker.create_topic(name, partitions, named, replication_factor=replication_factor)
+        creating = broker.metadata.admin.create_topic(name, partitions, named, replication_factor=replication_factor)
         outcome = thread.call(creating)
         if isinstance(outcome, Refused):
             raise TopicRefusedError(name, outcome)

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 import pytest
 
 from ottla.broker.partition.waits import FetchWatch
+from ottla.broker.standalone.offset_reservations import OFFSETS_RESERVED
 from ottla.broker.storage.memory_log import MemoryLog
-from ottla.broker.topics.housekeeping import OFFSETS_RESERVED
 from ottla.protocol.model.errors import ErrorCode, Refused
 from ottla.protocol.model.ids import TopicId
 from ottla.protocol.records.batch import read_header
@@ -44,7 +44,7 @@ async def test_producer_ids_never_repeat() -> None:
     given: list[int] = []
     for keep in ("none", "all", "none"):
         for _ in range(5):
-            allocated = await bench.until(bench.broker.allocate_producer_id())
+            allocated = await bench.until(bench.broker.producer_ids.allocate())
             assert isinstance(allocated, int)
             given.append(allocated)
         bench.restart(keep)
@@ -53,18 +53,18 @@ async def test_producer_ids_never_repeat() -> None:
 
 async def test_producer_ids_of_many_at_once() -> None:
     bench = BrokerBench()
-    allocated = await bench.until(asyncio.gather(*(bench.broker.allocate_producer_id() for _ in range(2500))))
+    allocated = await bench.until(asyncio.gather(*(bench.broker.producer_ids.allocate() for _ in range(2500))))
     assert len(set(allocated)) == 2500
 
 
 async def test_no_producer_id_without_the_catalog() -> None:
     bench = BrokerBench()
     bench.catalog.fail(errno.ENOSPC)
-    refused = await bench.until(bench.broker.allocate_producer_id())
+    refused = await bench.until(bench.broker.producer_ids.allocate())
     assert isinstance(refused, Refused)
     assert refused.error is ErrorCode.kafka_storage_error
     bench.catalog.fail(None)
-    assert isinstance(await bench.until(bench.broker.allocate_producer_id()), int)
+    assert isinstance(await bench.until(bench.broker.producer_ids.allocate()), int)
 
 
 # -- memory logs (safety: memory-loss) -------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ class StingyCatalog(SimCatalog):
 async def test_a_memory_log_without_reserved_offsets_refuses_until_it_has_them() -> None:
     bench = BrokerBench()
     catalog = StingyCatalog()
-    bench.broker.catalog = catalog
+    bench.metadata.catalog.blocking = catalog
     await bench.create("t", durability="memory")
     assert await bench.produce("t") is ErrorCode.kafka_storage_error
     catalog.stingy = False
@@ -125,7 +125,7 @@ async def test_failed_reservations_are_reported_once() -> None:
     bench = BrokerBench()
     catalog = StingyCatalog()
     catalog.stingy = False
-    bench.broker.catalog = catalog
+    bench.metadata.catalog.blocking = catalog
     await bench.create("t", durability="memory")
     log = bench.partition("t").log
     for end_offset in (OFFSETS_RESERVED - 10, 2 * OFFSETS_RESERVED - 10):
@@ -146,7 +146,7 @@ async def test_a_reservation_that_is_cancelled_is_no_error(monkeypatch: pytest.M
     complaints: list[str] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context["message"]))
     before = asyncio.all_tasks()
-    monkeypatch.setattr(bench.broker, "on_catalog", lambda job: asyncio.get_running_loop().create_future())
+    monkeypatch.setattr(bench.metadata.catalog, "run", lambda job: asyncio.get_running_loop().create_future())
     bench.partition("t").log.end_offset = OFFSETS_RESERVED - 10
     await bench.settle(1000)
     reservations = asyncio.all_tasks() - before
@@ -160,7 +160,7 @@ async def test_a_reservation_that_is_cancelled_is_no_error(monkeypatch: pytest.M
 async def test_partitions_that_are_added_have_reserved_offsets() -> None:
     bench = BrokerBench()
     topic = await bench.create("t", durability="memory")
-    assert await bench.until(bench.broker.create_partitions(topic, 3)) is None
+    assert await bench.until(bench.admin.create_partitions(topic, 3)) is None
     assert await bench.produce("t", 2) == 0
     bench.restart("none")
     assert bench.partition("t", 2).log_start_offset >= 1
@@ -171,11 +171,11 @@ async def test_memory_is_bounded_and_given_back() -> None:
     topic = await bench.create("t", durability="memory", retention_ms="5000")
     while (outcome := await bench.produce("t", value=bytes(5000))) is not ErrorCode.kafka_storage_error:
         assert isinstance(outcome, int)
-    assert bench.broker.shared.memory.size_bytes <= 100_000
+    assert bench.broker.context.shared.memory.size_bytes <= 100_000
     await bench.settle(10_000)
     assert isinstance(await bench.produce("t", value=bytes(5000)), int)
-    assert await bench.until(bench.broker.delete_topic(topic)) is None
-    assert bench.broker.shared.memory.size_bytes == 0
+    assert await bench.until(bench.admin.delete_topic(topic)) is None
+    assert bench.broker.context.shared.memory.size_bytes == 0
 
 
 # -- clean stops -----------------------------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ async def test_a_clean_stop_leaves_nothing_to_replay() -> None:
             await bench.produce(durability, number % 3, value=b"%d" % number)
     await bench.stop()
     bench.restart("none")
-    assert bench.broker.store.replayed.batches == 0
+    assert bench.broker.context.store.replayed.batches == 0
     for durability in ("disk", "cache"):
         values = [value for index in range(3) for value in await bench.values(durability, index)]
         assert sorted(values, key=int) == [b"%d" % number for number in range(30)]
@@ -243,13 +243,13 @@ async def test_the_journal_is_emptied_every_few_seconds() -> None:
     await bench.create("t")
     for _ in range(5):
         await bench.produce("t")
-    journal = bench.broker.shared.journal
+    journal = bench.broker.context.shared.journal
     assert journal is not None
     assert journal.released_sequence < journal.durable_sequence
     await bench.settle(6000)
     assert journal.released_sequence == journal.durable_sequence
     bench.restart("none")
-    assert bench.broker.store.replayed.batches == 0
+    assert bench.broker.context.store.replayed.batches == 0
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ async def test_the_journal_is_emptied_every_few_seconds() -> None:
 async def test_a_cache_topic_is_flushed_as_it_asks(setting: str, value: str) -> None:
     bench = BrokerBench()
     topic = await bench.create("t", durability="cache")
-    assert await bench.until(bench.broker.alter_topic_configs(topic, {setting: value})) is None
+    assert await bench.until(bench.admin.alter_topic_configs(topic, {setting: value})) is None
     for number in range(30):
         await bench.produce("t", value=b"%03d" % number * 50)
     await bench.settle(2000)
@@ -307,7 +307,7 @@ async def test_a_deleted_topic_is_looked_at_no_more() -> None:
     bench = BrokerBench()
     topic = await bench.create("t", retention_ms="1000")
     await bench.produce("t")
-    assert await bench.until(bench.broker.delete_topic(topic)) is None
+    assert await bench.until(bench.admin.delete_topic(topic)) is None
     await bench.settle(10_000)
     assert bench.broker.housekeeping._planned == {}
     assert bench.log_directories() == []
@@ -331,4 +331,4 @@ async def test_a_tick_that_fails_is_not_the_last(monkeypatch: pytest.MonkeyPatch
     await bench.produce("t")
     await bench.settle(3000)
     bench.restart("none")
-    assert bench.broker.store.replayed.batches == 0
+    assert bench.broker.context.store.replayed.batches == 0

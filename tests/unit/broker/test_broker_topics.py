@@ -29,17 +29,17 @@ async def test_a_topic_is_there_after_a_crash_right_after_its_creation() -> None
 async def test_a_topic_that_the_catalog_does_not_take_is_not_there() -> None:
     bench = BrokerBench()
     bench.catalog.fail(errno.ENOSPC)
-    refused = await bench.until(bench.broker.create_topic("orders", 1, {}))
+    refused = await bench.until(bench.admin.create_topic("orders", 1, {}))
     assert isinstance(refused, Refused)
     assert refused.error is ErrorCode.kafka_storage_error
     assert bench.broker.topics.get("orders") is None
     bench.catalog.fail(None)
-    assert not isinstance(await bench.until(bench.broker.create_topic("orders", 1, {})), Refused)
+    assert not isinstance(await bench.until(bench.admin.create_topic("orders", 1, {})), Refused)
 
 
 async def test_one_name_is_created_once() -> None:
     bench = BrokerBench()
-    outcomes = await bench.until(asyncio.gather(*(bench.broker.create_topic("a.b", 1, {}) for _ in range(5))))
+    outcomes = await bench.until(asyncio.gather(*(bench.admin.create_topic("a.b", 1, {}) for _ in range(5))))
     refused = [outcome for outcome in outcomes if isinstance(outcome, Refused)]
     assert len(refused) == 4
     assert {refusal.error for refusal in refused} == {ErrorCode.topic_already_exists}
@@ -48,7 +48,7 @@ async def test_one_name_is_created_once() -> None:
 async def test_names_that_collide_are_refused_while_one_of_them_is_being_created() -> None:
     bench = BrokerBench()
     first, second = await bench.until(
-        asyncio.gather(bench.broker.create_topic("a.b", 1, {}), bench.broker.create_topic("a_b", 1, {}))
+        asyncio.gather(bench.admin.create_topic("a.b", 1, {}), bench.admin.create_topic("a_b", 1, {}))
     )
     assert not isinstance(first, Refused)
     assert isinstance(second, Refused)
@@ -72,7 +72,7 @@ async def test_what_is_refused(count: int, replicas: int, configs: dict[str, str
     bench = BrokerBench()
     for validate_only in (True, False):
         refused = await bench.until(
-            bench.broker.create_topic("t", count, configs, replication_factor=replicas, validate_only=validate_only)
+            bench.admin.create_topic("t", count, configs, replication_factor=replicas, validate_only=validate_only)
         )
         assert isinstance(refused, Refused)
         assert refused.error is error
@@ -81,7 +81,7 @@ async def test_what_is_refused(count: int, replicas: int, configs: dict[str, str
 
 async def test_validating_creates_nothing() -> None:
     bench = BrokerBench()
-    assert not isinstance(await bench.until(bench.broker.create_topic("t", 1, {}, validate_only=True)), Refused)
+    assert not isinstance(await bench.until(bench.admin.create_topic("t", 1, {}, validate_only=True)), Refused)
     assert bench.broker.topics.get("t") is None
     assert bench.catalog.load().topics == []
 
@@ -117,10 +117,10 @@ async def test_a_new_default_does_not_change_the_class_of_a_topic(after: str) ->
 async def test_the_class_cannot_be_altered() -> None:
     bench = BrokerBench()
     topic = await bench.create("t", durability="disk")
-    refused = await bench.until(bench.broker.alter_topic_configs(topic, {"ottla.durability": "cache"}))
+    refused = await bench.until(bench.admin.alter_topic_configs(topic, {"ottla.durability": "cache"}))
     assert isinstance(refused, Refused)
     assert refused.error is ErrorCode.invalid_config
-    assert await bench.until(bench.broker.alter_topic_configs(topic, {"retention.ms": "1"})) is None
+    assert await bench.until(bench.admin.alter_topic_configs(topic, {"retention.ms": "1"})) is None
     assert topic.config.durability == "disk"
 
 
@@ -134,7 +134,7 @@ async def test_a_topic_created_again_never_shows_old_data(durability: str, keep:
     old = await bench.create("t", durability=durability)
     for number in range(30):
         await bench.produce("t", value=b"old %d" % number, producer=(7, 0, number))
-    assert await bench.until(bench.broker.delete_topic(old)) is None
+    assert await bench.until(bench.admin.delete_topic(old)) is None
     new = await bench.create("t", durability=durability)
     assert new.id != old.id
     assert await bench.values("t") == []
@@ -157,7 +157,7 @@ async def test_a_deleted_topic_does_not_come_back(keep: Keep, flushed: bool) -> 
     await bench.produce("t", 1)
     if flushed:
         await bench.settle(6000)
-    assert await bench.until(bench.broker.delete_topic(topic)) is None
+    assert await bench.until(bench.admin.delete_topic(topic)) is None
     bench.restart(keep)
     assert bench.broker.topics.get("t") is None
     assert bench.broker.topics.by_id(topic.id) is None
@@ -170,7 +170,7 @@ async def test_a_deleted_topic_is_not_set_aside_by_a_later_power_cut() -> None:
     topic = await bench.create("t")
     await bench.produce("t")
     await bench.settle(6000)
-    assert await bench.until(bench.broker.delete_topic(topic)) is None
+    assert await bench.until(bench.admin.delete_topic(topic)) is None
     await bench.settle()
     bench.restart("none")
     assert bench.log_directories() == []
@@ -183,7 +183,7 @@ async def test_deleting_frees_the_space() -> None:
     before = bench.disk.used_bytes
     for _ in range(50):
         await bench.produce("t", value=bytes(2000))
-    assert await bench.until(bench.broker.delete_topic(topic)) is None
+    assert await bench.until(bench.admin.delete_topic(topic)) is None
     await bench.settle(6000)
     assert bench.log_directories() == []
     assert bench.disk.used_bytes < before + 600 * 1024, "the journal's ring may have grown"
@@ -199,14 +199,14 @@ async def test_who_waits_on_a_deleted_topic_is_told() -> None:
     topic.partitions[0].when_acknowledged(appended.end_offset, told.append)
     await bench.settle()
     assert told == []
-    assert await bench.until(bench.broker.delete_topic(topic)) is None
+    assert await bench.until(bench.admin.delete_topic(topic)) is None
     assert told == [ErrorCode.unknown_topic_or_partition]
 
 
 async def test_deleting_twice() -> None:
     bench = BrokerBench()
     topic = await bench.create("t")
-    outcomes = await bench.until(asyncio.gather(bench.broker.delete_topic(topic), bench.broker.delete_topic(topic)))
+    outcomes = await bench.until(asyncio.gather(bench.admin.delete_topic(topic), bench.admin.delete_topic(topic)))
     assert outcomes[0] is None
     assert outcomes[1] is not None
     assert outcomes[1].error is ErrorCode.unknown_topic_or_partition
@@ -217,7 +217,7 @@ async def test_a_topic_that_the_catalog_does_not_give_up_stays() -> None:
     topic = await bench.create("t")
     await bench.produce("t", value=b"x")
     bench.catalog.fail(errno.EIO)
-    refused = await bench.until(bench.broker.delete_topic(topic))
+    refused = await bench.until(bench.admin.delete_topic(topic))
     assert refused is not None
     assert refused.error is ErrorCode.kafka_storage_error
     assert await bench.values("t") == [b"x"]
@@ -232,11 +232,11 @@ async def test_a_change_that_meets_a_deletion_does_not_bring_the_topic_back(chan
     topic = await bench.create("t")
     broker = bench.broker
     changing = (
-        broker.create_partitions(topic, 5)
+        broker.metadata.admin.create_partitions(topic, 5)
         if change == "partitions"
-        else broker.alter_topic_configs(topic, {"retention.ms": "1"})
+        else broker.metadata.admin.alter_topic_configs(topic, {"retention.ms": "1"})
     )
-    deleted, refused = await bench.until(asyncio.gather(broker.delete_topic(topic), changing))
+    deleted, refused = await bench.until(asyncio.gather(broker.metadata.admin.delete_topic(topic), changing))
     assert deleted is None
     assert refused is not None
     assert refused.error is ErrorCode.unknown_topic_or_partition
@@ -251,9 +251,9 @@ async def test_changes_at_the_same_time_are_all_kept() -> None:
     broker = bench.broker
     await bench.until(
         asyncio.gather(
-            broker.create_partitions(topic, 5),
-            broker.create_partitions(topic, 3),
-            broker.alter_topic_configs(topic, {"retention.ms": "77"}),
+            broker.metadata.admin.create_partitions(topic, 5),
+            broker.metadata.admin.create_partitions(topic, 3),
+            broker.metadata.admin.alter_topic_configs(topic, {"retention.ms": "77"}),
         )
     )
     bench.restart()
@@ -271,7 +271,7 @@ async def test_partitions_are_added_and_stay() -> None:
     topic = await bench.create("t", 2)
     await bench.produce("t", 1, value=b"one")
     version = bench.broker.topics.version
-    assert await bench.until(bench.broker.create_partitions(topic, 4)) is None
+    assert await bench.until(bench.admin.create_partitions(topic, 4)) is None
     assert bench.broker.topics.version > version
     await bench.produce("t", 3, value=b"three")
     bench.restart("none")
@@ -279,10 +279,10 @@ async def test_partitions_are_added_and_stay() -> None:
     again = bench.broker.topics.get("t")
     assert again is not None
     for total in (0, 3, 4, 10_001):
-        refused = await bench.until(bench.broker.create_partitions(again, total))
+        refused = await bench.until(bench.admin.create_partitions(again, total))
         assert refused is not None
         assert refused.error is ErrorCode.invalid_partitions
-    assert await bench.until(bench.broker.create_partitions(again, 9, validate_only=True)) is None
+    assert await bench.until(bench.admin.create_partitions(again, 9, validate_only=True)) is None
     assert len(again.partitions) == 4
 
 
@@ -293,7 +293,7 @@ async def test_an_altered_retention_takes_effect() -> None:
         await bench.produce("t", value=bytes(200))
     await bench.settle(20_000)
     assert bench.partition("t").log_start_offset == 0
-    assert await bench.until(bench.broker.alter_topic_configs(topic, {"retention.ms": "5000"})) is None
+    assert await bench.until(bench.admin.alter_topic_configs(topic, {"retention.ms": "5000"})) is None
     await bench.settle(2000)
     assert bench.partition("t").log_start_offset == 20
 
@@ -302,7 +302,7 @@ async def test_an_altered_size_limit_takes_effect() -> None:
     bench = BrokerBench()
     topic = await bench.create("t")
     assert await bench.produce("t", value=bytes(5000)) == 0
-    assert await bench.until(bench.broker.alter_topic_configs(topic, {"max.message.bytes": "1000"})) is None
+    assert await bench.until(bench.admin.alter_topic_configs(topic, {"max.message.bytes": "1000"})) is None
     assert await bench.produce("t", value=bytes(5000)) is ErrorCode.message_too_large
     bench.restart()
     assert await bench.produce("t", value=bytes(5000)) is ErrorCode.message_too_large
@@ -312,7 +312,7 @@ async def test_a_brokers_dynamic_setting_reaches_topics_that_have_no_own() -> No
     bench = BrokerBench()
     plain = await bench.create("plain")
     own = await bench.create("own", retention_ms="7")
-    assert await bench.until(bench.broker.alter_broker_configs({"log.retention.ms": "5000"})) is None
+    assert await bench.until(bench.admin.alter_broker_configs({"log.retention.ms": "5000"})) is None
     assert (plain.config.retention_ms, own.config.retention_ms) == (5000, 7)
     bench.restart()
     again = bench.broker.topics.get("plain")
@@ -325,16 +325,16 @@ async def test_what_the_catalog_does_not_take_does_not_take_effect() -> None:
     topic = await bench.create("t")
     bench.catalog.fail(errno.ENOSPC)
     for change in (
-        bench.broker.alter_topic_configs(topic, {"retention.ms": "1"}),
-        bench.broker.create_partitions(topic, 5),
-        bench.broker.alter_broker_configs({"log.retention.ms": "1"}),
+        bench.admin.alter_topic_configs(topic, {"retention.ms": "1"}),
+        bench.admin.create_partitions(topic, 5),
+        bench.admin.alter_broker_configs({"log.retention.ms": "1"}),
     ):
         refused = await bench.until(change)
         assert refused is not None
         assert refused.error is ErrorCode.kafka_storage_error
     assert topic.config.retention_ms != 1
     assert len(topic.partitions) == 1
-    assert bench.broker.dynamic_overrides == {}
+    assert bench.broker.context.dynamic_overrides == {}
 
 
 # -- orphans ---------------------------------------------------------------------------------------------------------

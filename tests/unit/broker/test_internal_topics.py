@@ -29,7 +29,7 @@ async def test_a_brokers_default_does_not_apply_to_them(name: str, default: str)
 @pytest.mark.parametrize("durability", ["cache", "memory", " memory "])
 async def test_another_class_is_refused(name: str, durability: str) -> None:
     bench = BrokerBench()
-    refused = await bench.until(bench.broker.create_topic(name, 1, {"ottla.durability": durability}))
+    refused = await bench.until(bench.admin.create_topic(name, 1, {"ottla.durability": durability}))
     assert isinstance(refused, Refused)
     assert refused.error is ErrorCode.invalid_config
     assert "always of the class disk" in (refused.message or "")
@@ -51,15 +51,15 @@ async def test_they_are_created_as_disk_by_those_who_ask_for_them() -> None:
 async def test_they_stay_disk() -> None:
     bench = BrokerBench(ottla_durability="cache")
     topic = await bench.create(INTERNAL[0])
-    refused = await bench.until(bench.broker.alter_topic_configs(topic, {"ottla.durability": "cache"}))
+    refused = await bench.until(bench.admin.alter_topic_configs(topic, {"ottla.durability": "cache"}))
     assert refused is not None
     assert refused.error is ErrorCode.invalid_config
-    assert await bench.until(bench.broker.alter_topic_configs(topic, {"retention.ms": "5"})) is None
+    assert await bench.until(bench.admin.alter_topic_configs(topic, {"retention.ms": "5"})) is None
     assert topic.config.durability is Durability.DISK
 
 
 async def test_other_settings_of_them_are_checked_as_always() -> None:
     bench = BrokerBench()
-    refused = await bench.until(bench.broker.create_topic(INTERNAL[0], 1, {"ottla.durability": "tape"}))
+    refused = await bench.until(bench.admin.create_topic(INTERNAL[0], 1, {"ottla.durability": "tape"}))
     assert isinstance(refused, Refused)
     assert refused.error is ErrorCode.invalid_config

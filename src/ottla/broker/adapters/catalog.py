@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from uuid import UUID
 
-from ottla.broker.topics.catalog import CatalogState, TopicRecord
+from ottla.broker.standalone.catalog import CatalogState, TopicRecord
 from ottla.file_sync import sync_directory
 from ottla.protocol.model.ids import TopicId
 
@@ -60,7 +60,7 @@ ON CONFLICT (topic_id, partition) DO UPDATE SET end_offset = max(end_offset, exc
 
 
 class SqliteCatalog:
-    """Implements `broker.catalog.Catalog`. All methods block. Calls from several threads are serialised."""
+    """Implements `broker.standalone.catalog.Catalog`. All methods block. Calls from several threads are serialised."""
 
     def __init__(self, path: str, *, cluster_id: str) -> None:
         self._path = path

@@ -25,9 +25,7 @@ async def handle(ctx: Context, request: AlterPartitionReassignmentsRequest) -> o
         for topic in request.topics
         for each in topic.partitions
     }
-    cluster = ctx.broker.cluster
-    alone = Refused(ErrorCode.invalid_replica_assignment, "This broker is alone: there is nowhere to move replicas to.")
-    answers = dict.fromkeys(targets, alone) if cluster is None else await cluster.partition_admin.reassign(targets)
+    answers = await ctx.broker.metadata.partition_admin.reassign(targets)
     if isinstance(answers, Refused):
         return reply(ctx, error_code=answers.error, error_message=answers.message, responses=())
     responses = tuple(

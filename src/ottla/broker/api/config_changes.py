@@ -58,7 +58,7 @@ async def _alter(ctx: Context, resource: Any, change: Change, validate_only: boo
         wanted = change(resource, TOPIC_CONFIGS, topic.overrides)
         if isinstance(wanted, Refused):
             return wanted
-        return _keep_fixed(topic, wanted) or await broker.alter_topic_configs(
+        return _keep_fixed(topic, wanted) or await broker.metadata.admin.alter_topic_configs(
             topic, wanted, validate_only=validate_only
         )
     if resource.resource_type == Resource.BROKER:
@@ -66,10 +66,10 @@ async def _alter(ctx: Context, resource: Any, change: Change, validate_only: boo
         if refused is not None:
             return refused
         name = resource.resource_name
-        wanted = change(resource, BROKER_CONFIGS, broker.admin.dynamic_configs(name))
+        wanted = change(resource, BROKER_CONFIGS, broker.metadata.admin.dynamic_configs(name))
         if isinstance(wanted, Refused):
             return wanted
-        return _check_dynamic(wanted) or await broker.alter_broker_configs(
+        return _check_dynamic(wanted) or await broker.metadata.admin.alter_broker_configs(
             wanted, broker_name=name, validate_only=validate_only
         )
     return unsupported_type(resource.resource_type)

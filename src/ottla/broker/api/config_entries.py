@@ -61,10 +61,11 @@ def broker_config_entries(broker: Broker) -> list[ConfigEntry]:
 
 def dynamic_broker_entries(broker: Broker) -> list[ConfigEntry]:
     """Returns the dynamic settings of all brokers: the cluster-wide defaults, in Kafka's terms."""
-    source = Source.DYNAMIC_BROKER if broker.cluster is None else Source.DYNAMIC_OF_ALL_BROKERS
+    admin = broker.metadata.admin
+    source = Source.DYNAMIC_OF_ALL_BROKERS if admin.has_cluster_defaults else Source.DYNAMIC_BROKER
     return [
         ConfigEntry(BROKER_CONFIGS[name], value, source, [SourcedValue(name, value, source)], is_read_only=False)
-        for name, value in sorted(broker.admin.dynamic_configs(EVERY_BROKER).items())
+        for name, value in sorted(admin.dynamic_configs(EVERY_BROKER).items())
         if name in BROKER_CONFIGS
     ]
 
@@ -99,12 +100,13 @@ def _broker_entry(broker: Broker, key: ConfigKey) -> ConfigEntry:
 
 def _values_of_broker(broker: Broker, names: Sequence[str]) -> list[SourcedValue]:
     """Returns the values of these settings, ordered by source first and by name second, as in Kafka."""
-    of_all = broker.admin.dynamic_configs(EVERY_BROKER) if broker.cluster is not None else {}
+    admin = broker.metadata.admin
+    of_all = admin.dynamic_configs(EVERY_BROKER) if admin.has_cluster_defaults else {}
     defaults = {name: BROKER_CONFIGS[name].default for name in names}
     places: list[tuple[Mapping[str, str | None] | Mapping[str, str], Source]] = [
-        (broker.admin.dynamic_configs(str(broker.node_id)), Source.DYNAMIC_BROKER),
+        (admin.dynamic_configs(str(broker.node_id)), Source.DYNAMIC_BROKER),
         (of_all, Source.DYNAMIC_OF_ALL_BROKERS),
-        (broker.static_config.given, Source.STATIC_BROKER),
+        (broker.context.static_config.given, Source.STATIC_BROKER),
         (defaults, Source.DEFAULT),
     ]
     found = [(name, values.get(name), source) for values, source in places for name in names]

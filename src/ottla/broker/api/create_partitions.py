@@ -57,4 +57,6 @@ async def _create(ctx: Context, asked: CreatePartitionsTopic, validate_only: boo
                 ErrorCode.invalid_replica_assignment,
                 f"Attempted to add {added} partition(s), but {len(assignment)} assignment(s) were specified.",
             )
-    return await ctx.broker.create_partitions(topic, asked.count, assignment=assignment, validate_only=validate_only)
+    return await ctx.broker.metadata.admin.create_partitions(
+        topic, asked.count, assignment=assignment, validate_only=validate_only
+    )

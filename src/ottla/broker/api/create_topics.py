@@ -61,7 +61,7 @@ async def _create(ctx: Context, asked: CreatableTopic, validate_only: bool) -> T
         if config.value is None:
             return Refused(ErrorCode.invalid_config, f"Null value not supported for topic configs: {config.name}")
         configs[config.name] = config.value
-    return await ctx.broker.create_topic(
+    return await ctx.broker.metadata.admin.create_topic(
         asked.name,
         partition_count,
         configs,

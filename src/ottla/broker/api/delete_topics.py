@@ -37,7 +37,7 @@ async def handle(ctx: Context, request: DeleteTopicsRequest) -> object:
             results.append(_result(ctx, each, topic))
             continue
         found = _Asked(topic.name, topic.id)
-        results.append(_result(ctx, found, await ctx.broker.delete_topic(topic)))
+        results.append(_result(ctx, found, await ctx.broker.metadata.admin.delete_topic(topic)))
     return reply(ctx, responses=tuple(results))
 
 

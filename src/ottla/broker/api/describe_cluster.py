@@ -39,7 +39,7 @@ async def handle(ctx: Context, request: DescribeClusterRequest) -> object:
             rack=node.rack,
             is_fenced=False,
         )
-        for node in broker.nodes()
+        for node in broker.metadata.nodes()
     )
     operations = cluster_operations(ctx) if request.include_cluster_authorized_operations else NOT_REQUESTED
     return reply(
@@ -47,8 +47,8 @@ async def handle(ctx: Context, request: DescribeClusterRequest) -> object:
         error_code=error,
         error_message=message,
         endpoint_type=endpoint_type,
-        cluster_id=broker.cluster_id,
-        controller_id=broker.controller_id,
+        cluster_id=broker.metadata.cluster_id,
+        controller_id=broker.metadata.controller_id,
         brokers=nodes if error is ErrorCode.none else (),
         cluster_authorized_operations=operations,
     )

@@ -40,10 +40,10 @@ async def handle(ctx: Context, request: DescribeLogDirsRequest) -> object:
         ctx,
         "DescribeLogDirsResult",
         error_code=ErrorCode.kafka_storage_error if has_failed else ErrorCode.none,
-        log_dir=broker.log_dir,
+        log_dir=broker.context.log_dir,
         topics=topics,
-        total_bytes=await run_blocking(broker.shared.disk.read_queue, broker.log_dir_total_bytes),
-        usable_bytes=await run_blocking(broker.shared.disk.read_queue, broker.log_dir_free_bytes),
+        total_bytes=await run_blocking(broker.context.shared.disk.read_queue, broker.context.log_dir_total_bytes),
+        usable_bytes=await run_blocking(broker.context.shared.disk.read_queue, broker.context.log_dir_free_bytes),
     )
     return reply(ctx, error_code=ErrorCode.none, results=(directory,))
 

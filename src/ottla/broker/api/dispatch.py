@@ -57,7 +57,7 @@ def dispatch_run(
     """Handles as many of the frames from `at` on as can be handled together, at most `count_max`. Returns their
     replies, now or later, each with its size in front, and their number. If that is 0, call `dispatch` with the first.
     Every frame passes through here first."""
-    broker.check_lease()
+    broker.metadata.check_lease()
     return produce.handle_run(broker, connection, frames, at, count_max)
 
 

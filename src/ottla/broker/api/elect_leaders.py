@@ -30,17 +30,11 @@ async def handle(ctx: Context, request: ElectLeadersRequest) -> object:
         else [(str(topic.topic), int(index)) for topic in request.topic_partitions for index in topic.partitions]
     )
     kind = request.election_type if ctx.version >= 1 else PREFERRED
-    cluster = ctx.broker.cluster
     if kind not in (PREFERRED, UNCLEAN):
         return reply(ctx, error_code=ErrorCode.invalid_request, replica_election_results=())
-    if cluster is None:
-        not_needed = Refused(ErrorCode.election_not_needed, "This broker is alone, and leads everything.")
-        answers: dict[tuple[str, int], Refused | None] = dict.fromkeys(asked or (), not_needed)
-    else:
-        outcome = await cluster.partition_admin.elect(asked, unclean=kind == UNCLEAN)
-        if isinstance(outcome, Refused):
-            return reply(ctx, error_code=outcome.error, replica_election_results=())
-        answers = dict(outcome)
+    answers = await ctx.broker.metadata.partition_admin.elect(asked, unclean=kind == UNCLEAN)
+    if isinstance(answers, Refused):
+        return reply(ctx, error_code=answers.error, replica_election_results=())
     names = dict.fromkeys(name for name, _ in answers)
     results = tuple(
         part(

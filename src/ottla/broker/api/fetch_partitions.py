@@ -134,7 +134,7 @@ class FetchEvaluator:
 
     def _refusal(self, partition: Partition, wanted: FetchPartition) -> ErrorCode:
         request = self._request
-        if self.as_follower and not self._broker.knows_replica(request.replica_id, request.replica_epoch):
+        if self.as_follower and not self._broker.metadata.knows_replica(request.replica_id, request.replica_epoch):
             return ErrorCode.stale_broker_epoch
         # A client that names no rack was not redirected here: it takes this follower for the leader.
         may_follow = not self.as_follower and bool(request.rack_id)
@@ -158,7 +158,7 @@ class FetchEvaluator:
             ends = wanted.log_start_offset, wanted.acknowledged_end
             if partition.leading.on_fetched(*replica, wanted.fetch_offset, now_ms, *ends):
                 partition.on_watermark()
-            self._broker.on_follower_heard(partition)
+            self._broker.metadata.on_follower_heard(partition)
         return diverging
 
     # -- results ----------------------------------------------------------------------------------------------

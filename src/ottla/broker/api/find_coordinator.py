@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from ottla.broker.api.api import Api, Context, part, reply
-from ottla.broker.broker import Node
+from ottla.broker.endpoints import Node
 from ottla.protocol.model.errors import ErrorCode, Refused
 
 API = Api(10, "FindCoordinator", (0, 6))

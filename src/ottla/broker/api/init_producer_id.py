@@ -35,7 +35,7 @@ async def handle(ctx: Context, request: InitProducerIdRequest) -> object:
     if request.transactional_id is not None:
         outcome = await ask(ctx, _asked(ctx, request), request.transactional_id, InitProducerReply)
         return _reply(ctx, InitProducerReply(outcome.error) if isinstance(outcome, Refused) else outcome)
-    producer_id = await ctx.broker.allocate_producer_id()
+    producer_id = await ctx.broker.producer_ids.allocate()
     if isinstance(producer_id, Refused):
         return _reply(ctx, InitProducerReply(producer_id.error))
     return _reply(ctx, InitProducerReply(ErrorCode.none, producer_id, 0))

@@ -26,8 +26,7 @@ async def handle(ctx: Context, request: ListPartitionReassignmentsRequest) -> ob
         if request.topics is None
         else [(str(topic.name), int(index)) for topic in request.topics for index in topic.partition_indexes]
     )
-    cluster = ctx.broker.cluster
-    found = {} if cluster is None else cluster.partition_admin.reassignments(asked)
+    found = ctx.broker.metadata.partition_admin.reassignments(asked)
     names = dict.fromkeys(name for name, _ in found)
     topics = tuple(
         part(

@@ -131,7 +131,7 @@ def _head(ctx: Context, flexible: bool) -> bytearray:
     write_count = writer.compact_array_length if flexible else writer.array_length
     write_string = writer.compact_string if flexible else writer.string
     write_nullable = writer.nullable_compact_string if flexible else writer.nullable_string
-    nodes = broker.nodes()
+    nodes = broker.metadata.nodes()
     write_count(len(nodes))
     for node in nodes:
         writer.i32(node.id)
@@ -142,9 +142,9 @@ def _head(ctx: Context, flexible: bool) -> bytearray:
         if flexible:
             writer.no_tagged_fields()
     if version >= 2:
-        write_nullable(broker.cluster_id)
+        write_nullable(broker.metadata.cluster_id)
     if version >= 1:
-        writer.i32(broker.controller_id)
+        writer.i32(broker.metadata.controller_id)
     return writer.out
 
 

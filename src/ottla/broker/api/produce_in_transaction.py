@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from ottla.broker.cluster.clock_sleep import sleep
+from ottla.broker.clock_sleep import sleep
 from ottla.broker.partition.batch_validation import NO_GUARD, BatchOrigin, guard_for
 from ottla.broker.partition.transaction_verification import PAUSES_MS, VerificationRequest, is_early
 from ottla.machines.transactions.records import TopicPartition

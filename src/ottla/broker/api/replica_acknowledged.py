@@ -17,11 +17,11 @@ API = Api(key=API_KEY, name="ReplicaAcknowledged", versions=(0, 0))
 
 def handle_raw(ctx: Context, body: memoryview) -> Buffers | None:
     report = parse_acknowledged(body)
-    cluster = ctx.broker.cluster
-    if cluster is not None and cluster.knows_replica(report.broker_id, report.broker_epoch):
+    metadata, replica = ctx.broker.metadata, (report.broker_id, report.broker_epoch)
+    if metadata.knows_replica(*replica):
         ctx.connection.is_of_broker = True
         for entry in report.entries:
-            partition = cluster.led_partition(TopicId(entry.topic_id), entry.partition, entry.leader_epoch)
-            if partition is not None:
-                cluster.on_synced_end(partition, report.broker_id, report.broker_epoch, entry.end_offset)
+            metadata.on_synced_end(
+                TopicId(entry.topic_id), entry.partition, entry.leader_epoch, *replica, entry.end_offset
+            )
     return None

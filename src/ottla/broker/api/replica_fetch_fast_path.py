@@ -160,7 +160,7 @@ class ReplicaFastPath:
             and not partition.deleted
             and partition.leader_epoch == one.leader_epoch
             and not broker.stopping
-            and broker.knows_replica(one.replica_id, one.replica_epoch)
+            and broker.metadata.knows_replica(one.replica_id, one.replica_epoch)
             and not broker.throttles.is_leader_throttled(partition, one.replica_id)
         )
 
@@ -240,7 +240,7 @@ class ReplicaFastPath:
         if leading.on_fetched(one.replica_id, one.replica_epoch, one.offset, now_ms, *ends):
             partition.on_watermark()
         if len(leading.isr) < len(partition.replicas):
-            self._broker.on_follower_heard(partition)
+            self._broker.metadata.on_follower_heard(partition)
 
     def _answer(self, found: Slice, *, has_waited: bool) -> Buffers:
         (topic, index), followed, partition = self._place

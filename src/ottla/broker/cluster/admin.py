@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 from ottla.broker.cluster.commits import commit
-from ottla.broker.topics.topic_admin import DURABILITY, PARTITIONS_MAX, Assignment, TopicAdmin, planned_layouts
+from ottla.broker.cluster.membership import Membership
+from ottla.broker.context import BrokerContext
+from ottla.broker.topics.topic_admin import PARTITIONS_MAX, Assignment, TopicAdmin, TopicCreation, planned_layouts
+from ottla.broker.topics.topic_configs import DURABILITY, TopicConfigs
 from ottla.broker.topics.topics import Topic
 from ottla.coordination.port import OutcomeUnknownError, Revision, UnavailableError
 from ottla.machines.controller import keys
@@ -28,10 +30,7 @@ from ottla.machines.controller.topic_requests import (
 from ottla.machines.controller.writes import Limits, Write
 from ottla.protocol.model.broker_config import with_overrides
 from ottla.protocol.model.errors import ErrorCode, Refused
-
-if TYPE_CHECKING:
-    from ottla.broker.broker import Broker
-    from ottla.broker.cluster.cluster import Cluster
+from ottla.protocol.model.ids import TopicId
 
 log = logging.getLogger("ottla.cluster")
 
@@ -43,37 +42,40 @@ attempts is plenty."""
 class ClusterAdmin(TopicAdmin):
     """Administers the topics and settings of a cluster."""
 
-    def __init__(self, broker: Broker, cluster: Cluster, *, allow_shared_machine: bool) -> None:
-        super().__init__(broker)
-        self._cluster = cluster
-        self._membership = cluster.membership
+    has_cluster_defaults = True
+
+    def __init__(
+        self,
+        context: BrokerContext,
+        configs: TopicConfigs,
+        membership: Membership,
+        creating: set[TopicId],
+        *,
+        allow_shared_machine: bool,
+    ) -> None:
+        super().__init__(context, configs)
+        self._membership = membership
+        self._creating = creating
+        """Creations in progress, which the clean-up leaves alone."""
         self._allow_shared_machine = allow_shared_machine
-        self._limits = Limits(operations_max=cluster.membership.store.operations_max)
+        self._limits = Limits(operations_max=membership.store.operations_max)
 
     # -- create -----------------------------------------------------------------------------------------------
 
-    async def create_topic(
-        self,
-        name: str,
-        partition_count: int,
-        configs: Mapping[str, str],
-        replication_factor: int,
-        validate_only: bool,
-        assignment: Assignment | None = None,
-        replicas_wanted: int = 0,
-    ) -> Topic | Refused:
-        """Creates a topic, or only validates the request."""
-        broker = self._broker
-        count = broker.config.num_partitions if partition_count == -1 else partition_count
-        factor = broker.config.default_replication_factor if replication_factor == -1 else replication_factor
+    async def _create_topic(self, creation: TopicCreation) -> Topic | Refused:
+        context, name, assignment = self._context, creation.name, creation.assignment
+        defaults = context.config
+        count = defaults.num_partitions if creation.partition_count == -1 else creation.partition_count
+        factor = creation.replication_factor
+        factor = defaults.default_replication_factor if factor == -1 else factor
         if assignment is not None:
             count, factor = len(assignment), len(assignment[0])
-        refused = broker.topics.check_new_name(name) or _check_count(count)
-        config = refused or self._parse_new(name, configs)
+        refused = context.topics.check_new_name(name) or _check_count(count)
+        config = refused or self._configs.parse_new(name, creation.configs)
         if isinstance(config, Refused):
             return config
-        overrides = {**configs, DURABILITY: config.durability.value}
-        state = TopicState(self._new_id(), name, count, overrides, broker.clock.now_ms(), replicas_wanted)
+        overrides = {**creation.configs, DURABILITY: config.durability.value}
+        state = TopicState(self._new_id(), name, count, overrides, context.clock.now_ms(), creation.replicas_wanted)
         for _ in range(TRIES):
             placed = self._place(range(count), factor, state, assignment)
             if isinstance(placed, Refused):
@@ -81,18 +83,18 @@ class ClusterAdmin(TopicAdmin):
             member, lease = self._membership.member, self._membership.lease
             if member is None or lease is None:
                 return _not_a_member()
-            creation = create_topic(self._membership.image, state, placed, member, lease.id, self._limits)
-            if validate_only:
+            planned = create_topic(self._membership.image, state, placed, member, lease.id, self._limits)
+            if creation.validate_only:
                 layouts = planned_layouts(placed)
                 topic = Topic(name, state.id, config, overrides, state.created_ms, spread=layouts)
-                return creation if isinstance(creation, Refused) else topic
-            outcome = creation if isinstance(creation, Refused) else await self._create(creation)
+                return planned if isinstance(planned, Refused) else topic
+            outcome = planned if isinstance(planned, Refused) else await self._create(planned)
             if outcome is None:
                 continue
             if isinstance(outcome, Refused):
                 return outcome
             await self._membership.seen(outcome)
-            created = broker.topics.by_id(state.id)
+            created = context.topics.by_id(state.id)
             return created or Refused(ErrorCode.unknown_topic_or_partition, f"Topic '{name}' was deleted at once.")
         return _busy(f"topic '{name}' could not be created")
 
@@ -114,12 +116,11 @@ class ClusterAdmin(TopicAdmin):
     async def _create(self, creation: Creation) -> Revision | Refused | None:
         """Returns the revision at which the topic exists, or None if another write came first and a retry may
         succeed."""
-        under_way = self._cluster.clean_up.creating
-        under_way.add(creation.topic.id)
+        self._creating.add(creation.topic.id)
         try:
             return await self._create_in_steps(creation)
         finally:
-            under_way.discard(creation.topic.id)
+            self._creating.discard(creation.topic.id)
 
     async def _create_in_steps(self, creation: Creation) -> Revision | Refused | None:
         first = await self._commit(creation.first)
@@ -136,10 +137,9 @@ class ClusterAdmin(TopicAdmin):
             last = applied
         return last
 
-    async def create_partitions(
-        self, topic: Topic, total: int, validate_only: bool, assignment: Assignment | None = None
+    async def _create_partitions(
+        self, topic: Topic, total: int, assignment: Assignment | None, *, validate_only: bool
     ) -> Refused | None:
-        """Increases a topic's number of partitions to `total`."""
         for _ in range(TRIES):
             image = self._membership.image
             state = image.topic(topic.id)
@@ -177,25 +177,22 @@ class ClusterAdmin(TopicAdmin):
         return await self._change(lambda: alter_topic_configs(self._membership.image, topic.id, overrides))
 
     def dynamic_configs(self, broker_name: str) -> Mapping[str, str]:
-        """Returns the dynamic settings of one broker, or of all brokers if the name is empty."""
         return self._membership.image.configs(broker_name or keys.DEFAULT)
 
     async def alter_broker_configs(
-        self, overrides: Mapping[str, str], validate_only: bool, broker_name: str = ""
+        self, overrides: Mapping[str, str], *, broker_name: str = "", validate_only: bool = False
     ) -> Refused | None:
-        """Replaces the dynamic settings of one broker, or of all brokers if the name is empty."""
         image = self._membership.image
         of_all = overrides if not broker_name else image.configs(keys.DEFAULT)
-        of_one = overrides if broker_name else image.configs(str(self._broker.node_id))
+        of_one = overrides if broker_name else image.configs(str(self._context.node_id))
         refused = _check_one(overrides) if broker_name else None
-        merged = refused or with_overrides(self._broker.static_config, {**of_all, **of_one})
+        merged = refused or with_overrides(self._context.static_config, {**of_all, **of_one})
         if isinstance(merged, Refused) or validate_only:
             return merged if isinstance(merged, Refused) else None
         name = broker_name or keys.DEFAULT
         return await self._change(lambda: alter_broker_configs(self._membership.image, name, overrides))
 
     async def delete_topic(self, topic: Topic) -> Refused | None:
-        """Deletes a topic."""
         return await self._change(lambda: delete_topic(self._membership.image, topic.id))
 
     async def _change(self, decide: Callable[[], Write | Refused | None]) -> Refused | None:

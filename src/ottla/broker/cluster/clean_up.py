@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
 
 from ottla.broker.cluster.commits import commit
+from ottla.broker.cluster.membership import Membership
+from ottla.broker.cluster.topic_placement import TopicPlacement
 from ottla.coordination.port import OutcomeUnknownError, UnavailableError
 from ottla.machines.controller.topic_requests import forget_deleted, unfinished_creations
+from ottla.machines.controller.writes import Write
 from ottla.protocol.model.ids import TopicId
-
-if TYPE_CHECKING:
-    from ottla.broker.cluster.membership import Membership
-    from ottla.broker.cluster.topic_placement import TopicPlacement
-    from ottla.machines.controller.writes import Write
 
 log = logging.getLogger("ottla.cluster")
 

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from itertools import islice
 
-from ottla.broker.cluster.clock_sleep import sleep
+from ottla.broker.clock_sleep import sleep
 from ottla.broker.cluster.commits import commit
 from ottla.broker.cluster.membership import Membership, MembershipEvents
 from ottla.coordination.port import OutcomeUnknownError, UnavailableError

@@ -4,16 +4,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 from ottla.broker.cluster.commits import commit
+from ottla.broker.cluster.membership import Membership
+from ottla.broker.context import BrokerContext
 from ottla.coordination.port import OutcomeUnknownError, UnavailableError
 from ottla.machines.controller.broker_requests import report_failures
 from ottla.machines.controller.state import FailedLogs, PartitionKey
-
-if TYPE_CHECKING:
-    from ottla.broker.broker import Broker
-    from ottla.broker.cluster.membership import Membership
 
 RETRY_MS = 500.0
 
@@ -21,8 +18,8 @@ RETRY_MS = 500.0
 class FailureReports:
     """Stores the list of failed logs."""
 
-    def __init__(self, broker: Broker, membership: Membership) -> None:
-        self._broker = broker
+    def __init__(self, context: BrokerContext, membership: Membership) -> None:
+        self._context = context
         self._membership = membership
         self._is_due = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -31,13 +28,13 @@ class FailureReports:
         """Schedules a report. All failures in one iteration of the event loop share one report."""
         if not self._is_due:
             self._is_due = True
-            self._broker.clock.call_soon(self._begin)
+            self._context.clock.call_soon(self._begin)
 
     def failed_logs(self) -> frozenset[PartitionKey]:
         """Returns the partitions whose logs have failed."""
         return frozenset(
             PartitionKey(partition.topic.id, partition.index)
-            for partition in self._broker.partitions()
+            for partition in self._context.partitions()
             if partition.log.failed is not None
         )
 
@@ -63,4 +60,4 @@ class FailureReports:
             is_stored = False
         if not is_stored and not self._is_due:
             self._is_due = True
-            self._broker.clock.call_later(RETRY_MS, self._begin)
+            self._context.clock.call_later(RETRY_MS, self._begin)

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ottla.broker.cluster.clock_sleep import sleep
+from ottla.broker.clock_sleep import sleep
 from ottla.broker.cluster.commits import commit
 from ottla.coordination.port import OutcomeUnknownError, Revision, UnavailableError
 from ottla.machines.controller.isr import isr_change

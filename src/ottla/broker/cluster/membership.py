@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Collection
 from contextlib import aclosing
 from dataclasses import replace
 
-from ottla.broker.cluster.clock_sleep import sleep
+from ottla.broker.clock_sleep import sleep
 from ottla.coordination.port import (
     Batch,
     Committed,

@@ -4,9 +4,11 @@ their clients to it."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from ottla.broker.cluster.commits import commit
+from ottla.broker.cluster.controller_loop import ControllerLoop
+from ottla.broker.cluster.membership import Membership
+from ottla.broker.metadata import Answers, Place
 from ottla.coordination.port import OutcomeUnknownError, UnavailableError
 from ottla.machines.controller.partition_requests import (
     ControllerContext,
@@ -18,21 +20,19 @@ from ottla.machines.controller.partition_requests import (
     list_reassignments,
     reassign,
 )
+from ottla.machines.controller.rules import RuleBook
 from ottla.protocol.model.errors import ErrorCode, Refused
 
-if TYPE_CHECKING:
-    from ottla.broker.cluster.cluster import Cluster
 
-Place = tuple[str, int]
-"""A partition as clients name it: topic and index."""
-Answers = Mapping[Place, Refused | None]
+class ControllerPartitionAdmin:
+    """A `PartitionAdmin` that acts if this broker is the controller, and refuses otherwise."""
 
-
-class PartitionAdmin:
-    """Carries out reassignments and elections, if this broker is the controller."""
-
-    def __init__(self, cluster: Cluster, *, allow_shared_machine: bool) -> None:
-        self._cluster = cluster
+    def __init__(
+        self, membership: Membership, controller: ControllerLoop, rules: RuleBook, *, allow_shared_machine: bool
+    ) -> None:
+        self._membership = membership
+        self._controller = controller
+        self._rules = rules
         self._allow_shared_machine = allow_shared_machine
 
     async def reassign(self, targets: Mapping[Place, Sequence[int] | None]) -> Answers | Refused:
@@ -53,19 +53,17 @@ class PartitionAdmin:
 
     def reassignments(self, places: Iterable[Place] | None) -> Mapping[Place, Reassignment]:
         """Returns the ongoing reassignments of these partitions, or of all of them if None."""
-        found = list_reassignments(self._cluster.membership.image, _named(places))
+        found = list_reassignments(self._membership.image, _named(places))
         return {(named.topic, named.partition): reassignment for named, reassignment in found.items()}
 
     def _controlling(self) -> ControllerContext | Refused:
-        entry = self._cluster.controller.entry
+        entry = self._controller.entry
         if entry is None:
             return Refused(ErrorCode.not_controller)
-        return ControllerContext(
-            self._cluster.membership.image, entry, self._cluster.rules, self._cluster.controller.limits
-        )
+        return ControllerContext(self._membership.image, entry, self._rules, self._controller.limits)
 
     async def _carry_out(self, outcomes: Outcomes) -> Answers | Refused:
-        membership = self._cluster.membership
+        membership = self._membership
         for write in outcomes.writes:
             try:
                 revision = await commit(membership.store, write)

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from ottla.broker.cluster.clock_sleep import sleep
+from ottla.broker.clock_sleep import sleep
 from ottla.broker.cluster.follower_partition import FollowerPartition
 from ottla.broker.cluster.replica_session import WAIT_MS_MAX, ReplicaSession
 from ottla.broker.cluster.replication_lanes import LIVE, Lane, Pace

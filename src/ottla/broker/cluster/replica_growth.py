@@ -5,18 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from ottla.broker.cluster.commits import commit
+from ottla.broker.cluster.controller_loop import ControllerLoop
+from ottla.broker.cluster.membership import Membership
+from ottla.broker.coordinators.internal_topic import TopicPlan
+from ottla.broker.metadata import PartitionAdmin
 from ottla.coordination.port import OutcomeUnknownError, UnavailableError
 from ottla.machines.controller.replica_growth import finish_growth, missing_replicas
+from ottla.machines.controller.state import TopicState
 from ottla.ports import Clock, Timer
 from ottla.protocol.model.errors import Refused
-
-if TYPE_CHECKING:
-    from ottla.broker.cluster.cluster import Cluster
-    from ottla.broker.coordinators.internal_topic import TopicPlan
-    from ottla.machines.controller.state import TopicState
 
 log = logging.getLogger("ottla.controller")
 
@@ -29,13 +28,17 @@ class ReplicaGrowth:
 
     def __init__(
         self,
-        cluster: Cluster,
+        membership: Membership,
+        controller: ControllerLoop,
+        partition_admin: PartitionAdmin,
         clock: Clock,
         plans: Callable[[], Mapping[str, TopicPlan]],
         *,
         allow_shared_machine: bool,
     ) -> None:
-        self._cluster = cluster
+        self._membership = membership
+        self._controller = controller
+        self._partition_admin = partition_admin
         self._clock = clock
         self._plans = plans
         self._allow_shared_machine = allow_shared_machine
@@ -62,7 +65,7 @@ class ReplicaGrowth:
     def _check(self) -> None:
         try:
             is_busy = self._task is not None and not self._task.done()
-            if not is_busy and self._cluster.membership.is_alive and self._cluster.controller.entry is not None:
+            if not is_busy and self._membership.is_alive and self._controller.entry is not None:
                 due = [(topic, plan) for name, plan in self._plans().items() if (topic := self._short(name))]
                 if due:
                     self._task = asyncio.ensure_future(self._grow_all(due))
@@ -70,7 +73,7 @@ class ReplicaGrowth:
             self._arm()
 
     def _short(self, name: str) -> TopicState | None:
-        topic = self._cluster.membership.image.topic_named(name)
+        topic = self._membership.image.topic_named(name)
         return topic if topic is not None and topic.replicas_wanted else None
 
     async def _grow_all(self, due: Iterable[tuple[TopicState, TopicPlan]]) -> None:
@@ -80,7 +83,7 @@ class ReplicaGrowth:
     async def _grow(self, topic: TopicState, plan: TopicPlan) -> None:
         """Reassigns the partitions that lack replicas, or finishes the growth. A later check retries a step that
         fails."""
-        image = self._cluster.membership.image
+        image = self._membership.image
         # An operator may have lowered the factor in the meantime and no longer want the other replicas.
         factor = min(topic.replicas_wanted, plan.replication_factor)
         targets = missing_replicas(image, topic, factor, allow_shared_machine=self._allow_shared_machine)
@@ -88,9 +91,7 @@ class ReplicaGrowth:
             await self._finish(topic, factor, plan)
             return
         log.info("%s gets the replicas that it lacks: %d partition(s) are reassigned", topic.name, len(targets))
-        answers = await self._cluster.partition_admin.reassign(
-            {(at.topic, at.partition): to for at, to in targets.items()}
-        )
+        answers = await self._partition_admin.reassign({(at.topic, at.partition): to for at, to in targets.items()})
         refusals = (
             [answers] if isinstance(answers, Refused) else [each for each in answers.values() if each is not None]
         )
@@ -100,7 +101,7 @@ class ReplicaGrowth:
     async def _finish(self, topic: TopicState, factor: int, plan: TopicPlan) -> None:
         wanted, current = plan.configs(factor).get(MIN_INSYNC_REPLICAS), topic.configs.get(MIN_INSYNC_REPLICAS)
         is_raised = wanted is not None and current is not None and int(wanted) > int(current)
-        membership = self._cluster.membership
+        membership = self._membership
         configs = {MIN_INSYNC_REPLICAS: wanted} if is_raised and wanted is not None else {}
         write = finish_growth(membership.image, topic.id, factor, configs)
         if write is None:

@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 from ottla.broker.cluster.failure_reports import FailureReports
 from ottla.broker.cluster.fetchers import Fetchers
 from ottla.broker.cluster.follower_partition import FollowerPartition
 from ottla.broker.cluster.isr_changes import IsrChanges, note_stored
+from ottla.broker.cluster.membership import Membership
+from ottla.broker.context import BrokerContext
 from ottla.broker.partition.partition import AnyLog, Partition, PartitionEvents, Role
 from ottla.broker.partition.refused_batches import RefusedBatches
 from ottla.broker.storage.file_log import FileLog
 from ottla.broker.storage.memory_log import MemoryLog
 from ottla.broker.storage.truncation import Truncation
+from ottla.machines.controller.rules import RuleBook
 from ottla.machines.controller.state import NO_LEADER, PartitionKey, PartitionState, Versioned
 from ottla.machines.replication import LeaderReplication
 from ottla.ports import Completion
 from ottla.protocol.model.durability import Durability
 from ottla.protocol.model.ids import TopicId
-
-if TYPE_CHECKING:
-    from ottla.broker.broker import Broker
-    from ottla.broker.cluster.membership import Membership
-    from ottla.machines.controller.rules import RuleBook
 
 log = logging.getLogger("ottla.cluster")
 
@@ -35,17 +32,17 @@ class PartitionRoles(PartitionEvents):
     """The roles of all partitions on this broker."""
 
     def __init__(
-        self, broker: Broker, membership: Membership, rules: RuleBook, look_again: Callable[[TopicId], None]
+        self, context: BrokerContext, membership: Membership, rules: RuleBook, look_again: Callable[[TopicId], None]
     ) -> None:
-        self._broker = broker
-        self._clock = broker.clock
+        self._context = context
+        self._clock = context.clock
         self._membership = membership
         self._rules = rules
         self._look_again = look_again
         """Places a topic again soon, when an ongoing operation may have finished."""
-        self._isr_changes = IsrChanges(membership, broker.clock, rules)
-        self.fetchers = Fetchers(membership, broker.clock, self._flush, broker.shared.receive, broker.throttles)
-        self.failures = FailureReports(broker, membership)
+        self._isr_changes = IsrChanges(membership, context.clock, rules)
+        self.fetchers = Fetchers(membership, context.clock, self._flush, context.shared.receive, context.throttles)
+        self.failures = FailureReports(context, membership)
 
     async def stop(self) -> None:
         await self._isr_changes.stop()
@@ -69,13 +66,13 @@ class PartitionRoles(PartitionEvents):
             self._lead(partition, state, found)
         else:
             self._follow(partition, state)
-        self._broker.on_role(partition)
+        self._context.events.on_role(partition)
 
     def stand_by(self, partition: Partition, leader_epoch: int) -> None:
         """Gives up the partition's role."""
         self.fetchers.leave(partition)
         partition.stand_by(leader_epoch)
-        self._broker.on_role(partition)
+        self._context.events.on_role(partition)
 
     def _lead(self, partition: Partition, state: PartitionState, found: Versioned[PartitionState]) -> None:
         if partition.role is not Role.LEADER or partition.leader_epoch != state.leader_epoch:
@@ -102,14 +99,14 @@ class PartitionRoles(PartitionEvents):
         topic = self._membership.image.topic(partition.topic.id)
         assert topic is not None
         leading = LeaderReplication(
-            self._broker.node_id,
+            self._context.node_id,
             state.replicas,
             dict(state.isr),
             min_in_sync=self._rules.of(self._membership.image, topic).min_insync(state),
             high_watermark=max(partition.high_watermark, partition.log.start_offset),
             end=partition.log.end_offset,
             acknowledged_end=partition.log.acknowledged_end,
-            lag_max_ms=float(self._broker.config.replica_lag_time_max_ms),
+            lag_max_ms=float(self._context.config.replica_lag_time_max_ms),
             now_ms=self._clock.monotonic_ms(),
             acknowledges_by_fetch=isinstance(partition.log, MemoryLog),
             has_eligible=bool(state.eligible),
@@ -129,7 +126,7 @@ class PartitionRoles(PartitionEvents):
         following = partition.following
         is_same = following is not None and following.leader_member == state.leader_member
         if is_same and partition.leader_epoch == state.leader_epoch:
-            if self._broker.node_id in partition.isr:
+            if self._context.node_id in partition.isr:
                 self.fetchers.on_in_sync(partition)
             return
         self.fetchers.leave(partition)
@@ -174,7 +171,7 @@ class PartitionRoles(PartitionEvents):
 
     def damaged_classes(self) -> frozenset[Durability]:
         """Returns the durability classes of logs that wait to be rebuilt."""
-        return frozenset(each.topic.config.durability for each in self._broker.partitions() if _is_damaged(each))
+        return frozenset(each.topic.config.durability for each in self._context.partitions() if _is_damaged(each))
 
     def _is_known_as_damaged(self, partition: Partition) -> bool:
         """Whether this incarnation reported damage of the partition's class when it registered and has not joined the
@@ -189,8 +186,8 @@ class PartitionRoles(PartitionEvents):
     def _others_are_in_sync(self, durability: Durability) -> bool:
         """Whether every partition of this class has another replica that can lead it. A damaged replica is better than
         none."""
-        image, me = self._membership.image, self._broker.node_id
-        for partition in self._broker.partitions():
+        image, me = self._membership.image, self._context.node_id
+        for partition in self._context.partitions():
             found = image.partition(PartitionKey(partition.topic.id, partition.index))
             if found is not None and partition.topic.config.durability is durability and found.value.in_isr(me):
                 others = [member for member in found.value.isr if member.broker_id != me]
@@ -202,7 +199,7 @@ class PartitionRoles(PartitionEvents):
         """Handles damage that a read found after start-up. Other replicas have to lead, and this one must not be
         elected while it is rebuilt: the broker registers again as an incarnation that has lost its data
         (safety: lost-incarnation)."""
-        found = [each for each in self._broker.partitions() if _is_damaged(each)]
+        found = [each for each in self._context.partitions() if _is_damaged(each)]
         unknown = [each for each in found if not self._is_known_as_damaged(each)]
         unknown = [each for each in unknown if self._others_are_in_sync(each.topic.config.durability)]
         if unknown and self._membership.registration is not None:
@@ -223,19 +220,19 @@ class PartitionRoles(PartitionEvents):
             (cut.reset_to if resets else cut.truncate_to)(offset)
             done(None)
             return
-        assert self._broker.store.flusher is not None
-        Truncation(cut, self._broker.store.flusher, offset, done, resets=resets).begin()
+        assert self._context.store.flusher is not None
+        Truncation(cut, self._context.store.flusher, offset, done, resets=resets).begin()
 
     def _flush(self, partitions: Iterable[Partition], done: Callable[[], None]) -> None:
         logs = [each.log for each in partitions if isinstance(each.log, FileLog) and each.log.failed is None]
-        if self._broker.store.flusher is None or not logs:
+        if self._context.store.flusher is None or not logs:
             done()
         else:
-            self._broker.store.flusher.run(done, logs)
+            self._context.store.flusher.run(done, logs)
 
     def check_isrs(self) -> None:
         """Checks all ISRs periodically, because a follower that falls behind does not report it."""
-        for partition in self._broker.partitions():
+        for partition in self._context.partitions():
             if partition.leading is not None and len(partition.replicas) > 1:
                 self._isr_changes.check(partition)
 

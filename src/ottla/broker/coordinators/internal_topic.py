@@ -15,14 +15,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from ottla.broker.context import BrokerContext
+from ottla.broker.metadata import Metadata
 from ottla.broker.topics.topics import Topic
 from ottla.protocol.model.broker_config import BrokerConfig
 from ottla.protocol.model.errors import ErrorCode, Refused
-
-if TYPE_CHECKING:
-    from ottla.broker.broker import Broker
 
 log = logging.getLogger("ottla.coordinators")
 
@@ -44,9 +43,12 @@ class TopicPlan(NamedTuple):
 class InternalTopic:
     """Creates an internal topic on demand."""
 
-    def __init__(self, broker: Broker, name: str, plan: Callable[[BrokerConfig], TopicPlan]) -> None:
+    def __init__(
+        self, context: BrokerContext, metadata: Metadata, name: str, plan: Callable[[BrokerConfig], TopicPlan]
+    ) -> None:
         self.name = name
-        self._broker = broker
+        self._context = context
+        self._metadata = metadata
         self._plan = plan
         self._creating = asyncio.Lock()
         self._brokers: frozenset[int] = frozenset()
@@ -54,29 +56,29 @@ class InternalTopic:
 
     async def ensure(self) -> Topic | Refused:
         """Returns the topic, creating it if necessary."""
-        topic = self._broker.topics.get(self.name)
+        topic = self._context.topics.get(self.name)
         if topic is not None:
             return topic
         async with self._creating:
             return await self._ensure()
 
     async def _ensure(self) -> Topic | Refused:
-        broker = self._broker
-        if broker.cluster is not None and broker.topics.get(self.name) is None:
+        topics = self._context.topics
+        if topics.get(self.name) is None:
             # Another broker may have created it in the meantime.
-            refused = await broker.cluster.refresh()
+            refused = await self._metadata.refresh()
             if refused is not None:
                 return refused
-        topic = broker.topics.get(self.name)
+        topic = topics.get(self.name)
         if topic is not None:
             return topic
-        plan = self._plan(broker.config)
+        plan = self._plan(self._context.config)
         factor = self._replication_factor(plan)
         if isinstance(factor, Refused):
             return factor
         count = plan.partition_count
-        is_short = broker.cluster is not None and factor < plan.replication_factor
-        created = await broker.create_topic(
+        is_short = self._metadata.brokers_may_join and factor < plan.replication_factor
+        created = await self._metadata.admin.create_topic(
             self.name,
             count,
             plan.configs(factor),
@@ -85,23 +87,22 @@ class InternalTopic:
         )
         if isinstance(created, Refused):
             if created.error is ErrorCode.topic_already_exists:
-                return broker.topics.get(self.name) or created
+                return topics.get(self.name) or created
             log.warning("%s could not be created: %s", self.name, created.message)
         else:
             log.info("%s was created, with %d partitions of %d replicas", self.name, count, factor)
         return created
 
     def _replication_factor(self, plan: TopicPlan) -> int | Refused:
-        broker = self._broker
         wanted = plan.replication_factor
-        if broker.cluster is None:
+        if not self._metadata.brokers_may_join:
             return 1
-        brokers = frozenset(node.id for node in broker.nodes())
+        brokers = frozenset(node.id for node in self._metadata.nodes())
         if len(brokers) >= wanted:
             return wanted
-        is_set = plan.replication_factor_key in broker.config.given
+        is_set = plan.replication_factor_key in self._context.config.given
         needed = wanted // 2 + 1 if is_set else 1
-        now_ms = broker.clock.monotonic_ms()
+        now_ms = self._context.clock.monotonic_ms()
         if brokers != self._brokers:
             self._brokers, self._brokers_since_ms = brokers, now_ms
         if len(brokers) < needed:

@@ -6,19 +6,19 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+from ottla.broker.context import BrokerContext
 from ottla.broker.coordinators.internal_topic import InternalTopic, TopicPlan
 from ottla.broker.coordinators.led_shard import LedShard, State
 from ottla.broker.coordinators.standalone_events import StandaloneEvents
+from ottla.broker.endpoints import Node
+from ottla.broker.metadata import Metadata
+from ottla.broker.partition.partition import Partition
+from ottla.broker.topics.topics import Topic
 from ottla.machines.groups.placement import partition_of
 from ottla.protocol.model.broker_config import BrokerConfig
 from ottla.protocol.model.errors import ErrorCode, Refused
-
-if TYPE_CHECKING:
-    from ottla.broker.broker import Broker, Node
-    from ottla.broker.partition.partition import Partition
-    from ottla.broker.topics.topics import Topic
 
 RELOAD_AFTER_MS = 500.0
 """Delay before a shard is reloaded after a failure, if this broker still leads the partition."""
@@ -29,11 +29,18 @@ ShardT = TypeVar("ShardT", bound=LedShard)
 class LedShards(ABC, Generic[ShardT]):
     """All shards of one coordinator topic on this broker."""
 
-    def __init__(self, broker: Broker, topic_name: str, plan: Callable[[BrokerConfig], TopicPlan]) -> None:
+    def __init__(
+        self,
+        context: BrokerContext,
+        metadata: Metadata,
+        topic_name: str,
+        plan: Callable[[BrokerConfig], TopicPlan],
+    ) -> None:
         self.topic_name = topic_name
-        self._broker = broker
-        self._clock = broker.clock
-        self._topic = InternalTopic(broker, topic_name, plan)
+        self._context = context
+        self._metadata = metadata
+        self._clock = context.clock
+        self._topic = InternalTopic(context, metadata, topic_name, plan)
         self._shards: dict[int, ShardT] = {}
         """Shards by partition index."""
         self._loading = asyncio.Lock()
@@ -53,7 +60,7 @@ class LedShards(ABC, Generic[ShardT]):
             return not_available(topic.message or topic.error.name)
         index = index_of(topic, name)
         leader = topic.layouts[index].leader if index is not None else -1
-        found = next((node for node in self._broker.nodes() if node.id == leader), None)
+        found = next((node for node in self._metadata.nodes() if node.id == leader), None)
         return found or not_available(f"partition {index} of {self.topic_name} has no leader at the moment")
 
     async def ensure_topic(self) -> Topic | Refused:
@@ -121,7 +128,7 @@ class LedShards(ABC, Generic[ShardT]):
             self._clock.call_later(RELOAD_AFTER_MS, partial(self._lead, partition))
 
     def _shard_of(self, name: str) -> ShardT | Refused:
-        topic = self._broker.topics.get(self.topic_name)
+        topic = self._context.topics.get(self.topic_name)
         index = index_of(topic, name) if topic is not None else None
         if topic is None or index is None:
             return Refused(ErrorCode.not_coordinator)

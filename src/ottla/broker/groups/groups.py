@@ -8,24 +8,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from ottla.broker.cluster.clock_sleep import sleep
+from ottla.broker.clock_sleep import sleep
+from ottla.broker.context import BrokerContext
 from ottla.broker.coordinators.led_shards import LedShards, index_of
 from ottla.broker.groups.led_shard import GroupShardContext, GuardedCommit, LedShard
 from ottla.broker.groups.settings import group_config, offsets_topic_plan
 from ottla.broker.groups.topic_changes import TopicChanges
+from ottla.broker.metadata import Metadata
 from ottla.broker.partition.batch_validation import NO_GUARD
-from ottla.broker.partition.transaction_verification import PAUSES_MS, VerificationRequest, is_early
+from ottla.broker.partition.partition import Partition
+from ottla.broker.partition.transaction_verification import PAUSES_MS, VerificationRequest, Verifier, is_early
 from ottla.machines.groups.placement import OFFSETS_TOPIC
 from ottla.machines.groups.replies import Reply
 from ottla.machines.groups.requests import CommitOffsets
 from ottla.machines.transactions.records import TopicPartition
 from ottla.protocol.model.errors import ErrorCode, Refused
-
-if TYPE_CHECKING:
-    from ottla.broker.broker import Broker
-    from ottla.broker.partition.partition import Partition
 
 NEWS_INTERVAL_MS = 100.0
 """Coordinators are notified of topic changes at once, but not more often than this."""
@@ -44,21 +43,22 @@ class CommittedOffset(NamedTuple):
 class Groups(LedShards[LedShard]):
     """The group coordinators of this broker."""
 
-    def __init__(self, broker: Broker) -> None:
-        super().__init__(broker, OFFSETS_TOPIC, offsets_topic_plan)
-        self._news = TopicChanges(broker.topics, self._sees_all_topics)
+    def __init__(self, context: BrokerContext, metadata: Metadata, verifier: Verifier) -> None:
+        super().__init__(context, metadata, OFFSETS_TOPIC, offsets_topic_plan)
+        self._verifier = verifier
+        self._news = TopicChanges(context.topics, metadata.sees_all_topics)
         self._news_are_due = False
         self._next_news_ms = 0.0
 
     def _new_shard(self, partition: Partition) -> LedShard:
-        around = GroupShardContext(self._clock, group_config(self._broker.config), self._news, self._loading)
+        around = GroupShardContext(self._clock, group_config(self._context.config), self._news, self._loading)
         return LedShard(partition, around, self._on_ended)
 
     # -- for handlers -----------------------------------------------------------------------------------------
 
     def partition_of(self, group: str) -> int | None:
         """Returns the partition that holds a group's offsets, or None while it is unknown."""
-        topic = self._broker.topics.get(OFFSETS_TOPIC)
+        topic = self._context.topics.get(OFFSETS_TOPIC)
         return None if topic is None else index_of(topic, group)
 
     async def commit_in_transaction(
@@ -89,7 +89,7 @@ class Groups(LedShards[LedShard]):
             asked = VerificationRequest(
                 transactional_id, commit.producer_id, commit.producer_epoch, frozenset({here}), transaction_version
             )
-            errors = await self._broker.verifier.verify(asked)
+            errors = await self._verifier.verify(asked)
             error = errors.get(here, ErrorCode.none)
             if is_early(asked, errors.values()):
                 await sleep(self._clock, pause_ms)
@@ -102,7 +102,7 @@ class Groups(LedShards[LedShard]):
 
     def fresh_id(self) -> str:
         """Returns an id for a new member."""
-        return str(self._broker.new_id())
+        return str(self._context.new_id())
 
     def committed_offsets(self) -> Iterator[CommittedOffset]:
         """Iterates over the committed offsets in the partitions led here, for metrics. The latest may not be
@@ -137,10 +137,6 @@ class Groups(LedShards[LedShard]):
                 self._clock.call_soon(self._tell_news)
 
     # -- topic changes ----------------------------------------------------------------------------------------
-
-    def _sees_all_topics(self) -> bool:
-        cluster = self._broker.cluster
-        return cluster is None or not cluster.membership.image.unreadable()
 
     def _tell_news(self) -> None:
         self._news_are_due = False

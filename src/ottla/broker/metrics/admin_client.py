@@ -19,7 +19,7 @@ async def asking(broker: Broker) -> AsyncIterator[Admin]:
     """Opens an admin client. Raises ClientError, or TimeoutError if a query takes too long for a page."""
     from ottla.client import Admin  # most pages need no other broker
 
-    endpoint = broker.endpoint
+    endpoint = broker.context.endpoints.clients
     address = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
     async with (
         asyncio.timeout(ASKING_TIMEOUT_S),

@@ -12,7 +12,7 @@ from ottla.broker.metrics.scrape_target import ScrapeTarget
 
 def cluster(watched: ScrapeTarget, page: Page) -> Iterator[None]:
     broker = watched.broker
-    is_controller = broker.controller_id == broker.node_id
+    is_controller = broker.metadata.controller_id == broker.node_id
     offline = 0
     if is_controller:
         for topic in broker.topics:
@@ -20,14 +20,14 @@ def cluster(watched: ScrapeTarget, page: Page) -> Iterator[None]:
             yield
     page.add(declared.CONTROLLER, int(is_controller))
     page.add(declared.OFFLINE, offline)
-    page.add(declared.LIVE_BROKERS, len(broker.nodes()))
-    if broker.cluster is None:
+    page.add(declared.LIVE_BROKERS, len(broker.metadata.nodes()))
+    state = broker.metadata.coordination_state()
+    if state is None:
         return
-    membership = broker.cluster.membership
-    page.add(declared.REASSIGNING, sum(1 for _ in membership.image.reassigning()) if is_controller else 0)
-    page.add(declared.LEASE_HELD, int(membership.is_alive))
-    page.add(declared.COORDINATION_REVISION, membership.revision)
-    store = membership.store
+    page.add(declared.REASSIGNING, state.reassigning_count)
+    page.add(declared.LEASE_HELD, int(state.has_lease))
+    page.add(declared.COORDINATION_REVISION, state.revision)
+    store = state.store
     if isinstance(store, MeteredCoordination):
         for call, found in store.answered_s.items():
             page.add_histogram(declared.COORDINATION_SECONDS, found, call)

@@ -19,7 +19,7 @@ DISK_PATIENCE_S = 1.0
 
 
 def storage(watched: ScrapeTarget, page: Page) -> Iterator[None]:
-    shared = watched.broker.shared
+    shared = watched.broker.context.shared
     if shared.journal is not None:
         _journal(shared.journal, page)
     yield
@@ -89,11 +89,11 @@ async def disk_space(broker: Broker, page: Page) -> None:
     """Adds the size and free space of the disk, or nothing if the disk does not respond."""
 
     def look() -> tuple[int, int]:
-        return broker.log_dir_free_bytes(), broker.log_dir_total_bytes()
+        return broker.context.log_dir_free_bytes(), broker.context.log_dir_total_bytes()
 
     try:
         async with asyncio.timeout(DISK_PATIENCE_S):
-            free_bytes, total_bytes = await run_blocking(broker.shared.disk.read_queue, look)
+            free_bytes, total_bytes = await run_blocking(broker.context.shared.disk.read_queue, look)
     except (OSError, TimeoutError):
         return
     page.add(declared.DISK_FREE_BYTES, free_bytes)

@@ -1,1 +1,1 @@
-"""The topics of a broker: their catalog, their logs, start-up and housekeeping."""
+"""The topics of a broker: their settings, administration, logs, start-up and housekeeping."""

@@ -9,20 +9,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from ottla.broker.context import BrokerContext
 from ottla.broker.coordinators.led_shards import is_all_known
+from ottla.broker.coordinators.peers import PeerAddresses, Peers
+from ottla.broker.metadata import Metadata
 from ottla.broker.partition.markers import write_marker
-from ottla.broker.transactions.peers import Peers
 from ottla.machines.transactions.effects import WriteMarkers
 from ottla.machines.transactions.partition_table import Marker
 from ottla.machines.transactions.records import TopicPartition
 from ottla.net.apis import ClientApi, call
 from ottla.net.connection import Connection
 from ottla.protocol.model.errors import ErrorCode
-
-if TYPE_CHECKING:
-    from ottla.broker.broker import Broker
 
 WRITE_TXN_MARKERS = ClientApi(27, "WriteTxnMarkers", (1, 2))
 NO_LEADER = -1
@@ -41,9 +40,12 @@ class PeerMarkers(NamedTuple):
 class MarkerSender:
     """Sends markers, in batches per broker."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._peers: Peers[PeerMarkers, Results] = Peers(broker, _exchange)
+    def __init__(self, context: BrokerContext, metadata: Metadata) -> None:
+        self._context = context
+        self._metadata = metadata
+        self._peers: Peers[PeerMarkers, Results] = Peers(
+            PeerAddresses(context.node_id, metadata.peer_address), _exchange
+        )
 
     def stop(self) -> None:
         self._peers.stop()
@@ -56,7 +58,7 @@ class MarkerSender:
             leader = leaders[name]
             if isinstance(leader, ErrorCode):
                 self._report_soon(report, {name: leader})
-            elif leader == self._broker.node_id:
+            elif leader == self._context.node_id:
                 self._write_here(name, effect, report)
             else:
                 by_leader.setdefault(leader, []).append(name)
@@ -66,7 +68,7 @@ class MarkerSender:
         await asyncio.gather(*sending)
 
     def _report_soon(self, report: Report, results: Results) -> None:
-        self._broker.clock.call_soon(partial(report, results))
+        self._context.clock.call_soon(partial(report, results))
 
     # -- leaders ----------------------------------------------------------------------------------------------
 
@@ -74,17 +76,16 @@ class MarkerSender:
         """Returns the leader of each partition, or an error; ErrorCode.none if the partition was deleted."""
         leaders: dict[TopicPartition, int | ErrorCode | None] = {name: self._leader(name) for name in names}
         is_known = all(leader is not None for leader in leaders.values())
-        cluster = self._broker.cluster
-        if not is_known and cluster is not None:
-            refused = await cluster.refresh()
-            if refused is not None or cluster.membership.image.unreadable():
+        if not is_known:
+            refused = await self._metadata.refresh()
+            if refused is not None or not self._metadata.sees_all_topics():
                 return {name: _or(leader, ErrorCode.leader_not_available) for name, leader in leaders.items()}
             leaders = {name: self._leader(name) for name in leaders}
         return {name: _or(leader, ErrorCode.none) for name, leader in leaders.items()}
 
     def _leader(self, name: TopicPartition) -> int | ErrorCode | None:
         """Returns the leader or an error, or None if this broker knows no such partition."""
-        topic = self._broker.topics.get(name.topic)
+        topic = self._context.topics.get(name.topic)
         if topic is None:
             return None
         if not is_all_known(topic):
@@ -97,7 +98,7 @@ class MarkerSender:
     # -- writing ----------------------------------------------------------------------------------------------
 
     def _write_here(self, name: TopicPartition, effect: WriteMarkers, report: Report) -> None:
-        topic = self._broker.topics.get(name.topic)
+        topic = self._context.topics.get(name.topic)
         partition = topic.partition(name.partition) if topic is not None else None
         if partition is None or not partition.is_led_here:
             self._report_soon(report, {name: ErrorCode.not_leader_or_follower})
@@ -109,7 +110,7 @@ class MarkerSender:
             effect.is_commit,
             effect.transaction_version,
         )
-        now_ms = self._broker.clock.now_ms()
+        now_ms = self._context.clock.now_ms()
         write_marker(partition, marker, now_ms, lambda error: self._report_soon(report, {name: error}))
 
     async def _send_to(self, leader: int, asked: PeerMarkers, report: Report) -> None:

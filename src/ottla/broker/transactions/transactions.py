@@ -8,36 +8,36 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
+from ottla.broker.context import BrokerContext
 from ottla.broker.coordinators.led_shards import LedShards
+from ottla.broker.metadata import Metadata
+from ottla.broker.partition.partition import Partition
 from ottla.broker.transactions.led_shard import LedShard, TransactionShardContext
 from ottla.broker.transactions.marker_sender import MarkerSender
+from ottla.broker.transactions.producer_ids import ProducerIds
 from ottla.broker.transactions.settings import STATE_TOPIC, state_topic_plan, transaction_config
 from ottla.machines.transactions.decisions import Decisions
 from ottla.machines.transactions.records import Transaction
-
-if TYPE_CHECKING:
-    from ottla.broker.broker import Broker
-    from ottla.broker.partition.partition import Partition
 
 
 class Transactions(LedShards[LedShard]):
     """The transaction coordinators of this broker."""
 
-    def __init__(self, broker: Broker) -> None:
-        super().__init__(broker, STATE_TOPIC, state_topic_plan)
-        self._markers = MarkerSender(broker)
+    def __init__(self, context: BrokerContext, metadata: Metadata, producer_ids: ProducerIds) -> None:
+        super().__init__(context, metadata, STATE_TOPIC, state_topic_plan)
+        self._producer_ids = producer_ids
+        self._markers = MarkerSender(context, metadata)
         self.decisions = Decisions()
         """Decisions since the broker started, over all partitions that it has led. For metrics."""
 
     def _new_shard(self, partition: Partition) -> LedShard:
         around = TransactionShardContext(
             self._clock,
-            transaction_config(self._broker.config),
+            transaction_config(self._context.config),
             self._loading,
             self._markers,
-            self._broker.allocate_producer_id,
+            self._producer_ids.allocate,
             self.decisions,
         )
         return LedShard(partition, around, self._on_ended)

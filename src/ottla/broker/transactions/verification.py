@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from ottla.broker.coordinators.led_shards import coordinator_of
+from ottla.broker.coordinators.peers import PeerAddresses, Peers
 from ottla.broker.partition.transaction_verification import VerificationRequest
+from ottla.broker.topics.topics import Topics
 from ottla.broker.transactions.marker_sender import by_topic
-from ottla.broker.transactions.peers import Peers
 from ottla.broker.transactions.settings import STATE_TOPIC
+from ottla.broker.transactions.transactions import Transactions
 from ottla.machines.transactions.records import EPOCH_BUMPS_SINCE_VERSION, TopicPartition
 from ottla.machines.transactions.replies import AddPartitionsReply
 from ottla.machines.transactions.requests import AddPartitions
 from ottla.net.apis import ClientApi, call
 from ottla.net.connection import Connection
 from ottla.protocol.model.errors import ErrorCode, Refused
-
-if TYPE_CHECKING:
-    from ottla.broker.broker import Broker
 
 ADD_PARTITIONS_TO_TXN = ClientApi(24, "AddPartitionsToTxn", (5, 5))
 
@@ -28,9 +26,10 @@ Errors = Mapping[TopicPartition, ErrorCode]
 class CoordinatorVerifier:
     """A `Verifier` that asks the coordinators."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._peers: Peers[VerificationRequest, Errors] = Peers(broker, _exchange)
+    def __init__(self, topics: Topics, transactions: Transactions, peer_addresses: PeerAddresses) -> None:
+        self._topics = topics
+        self._transactions = transactions
+        self._peers: Peers[VerificationRequest, Errors] = Peers(peer_addresses, _exchange)
 
     def stop(self) -> None:
         self._peers.stop()
@@ -42,10 +41,10 @@ class CoordinatorVerifier:
         return {name: _as_producers_know_it(error) for name, error in outcome.items()}
 
     async def _ask(self, asked: VerificationRequest) -> Errors | ErrorCode:
-        coordinator = coordinator_of(self._broker.topics.get(STATE_TOPIC), asked.transactional_id)
+        coordinator = coordinator_of(self._topics.get(STATE_TOPIC), asked.transactional_id)
         if coordinator is None:
             return ErrorCode.coordinator_not_available
-        if coordinator == self._broker.node_id:
+        if coordinator == self._peers.node_id:
             return await self._ask_here(asked)
         answer = await self._peers.ask(coordinator, asked)
         return ErrorCode.network_exception if answer is None else answer
@@ -59,7 +58,7 @@ class CoordinatorVerifier:
             transaction_version=asked.transaction_version,
             verify_only=_verifies_only(asked),
         )
-        reply = await self._broker.transactions.ask(request, asked.transactional_id)
+        reply = await self._transactions.ask(request, asked.transactional_id)
         if isinstance(reply, Refused):
             return reply.error
         assert isinstance(reply, AddPartitionsReply), f"AddPartitions was answered with {reply}"

@@ -177,7 +177,7 @@ class AppendStream(Receiver):
     def _append(self, run: AppendRun) -> None:
         """Appends a run, in as many batches as necessary, or in one if it has to be atomic."""
         assert self._begun is not None
-        self._service.broker.check_lease()
+        self._service.broker.metadata.check_lease()
         time_ms = time_of_append(self._begun.partition, self._service.broker.clock.now_ms())
         budget = self._begun.partition.log.config.max_message_bytes - HEADER_BYTES
         is_whole = run.atomic or run.expected_end is not None

@@ -10,7 +10,8 @@ from ottla.protocol.wire.wal_append import Code, WalFailure
 from ottla.protocol.wire.wal_calls import LogName
 
 if TYPE_CHECKING:
-    from ottla.broker.broker import Broker, Node
+    from ottla.broker.broker import Broker
+    from ottla.broker.endpoints import Node
     from ottla.broker.partition.partition import Partition
 
 _CODES = {
@@ -38,7 +39,7 @@ class Logs:
 
     def led(self, log: LogName) -> Partition | WalFailure:
         """Returns the partition if this broker leads it, else the failure."""
-        self.broker.check_lease()
+        self.broker.metadata.check_lease()
         topic = self.broker.topics.get(log.topic)
         partition = topic.partition(log.partition) if topic is not None else None
         if topic is None or not topic.has(log.partition):
@@ -58,11 +59,11 @@ class Logs:
         topic = self.broker.topics.get(log.topic)
         layouts = topic.layouts if topic is not None else ()
         leader = next((each.leader for each in layouts if each.partition == log.partition), -1)
-        return next((address(node) for node in self.broker.nodes() if node.id == leader and node.wal_port), "")
+        return next((address(node) for node in self.broker.metadata.nodes() if node.id == leader and node.wal_port), "")
 
     def servers(self) -> list[str]:
         """Returns the addresses of all append streams in the cluster."""
-        return [address(node) for node in self.broker.nodes() if node.wal_port]
+        return [address(node) for node in self.broker.metadata.nodes() if node.wal_port]
 
     def failure(self, log: LogName, error: ErrorCode | Refused) -> WalFailure:
         """Converts a Kafka error to a failure of the append stream."""

@@ -113,8 +113,8 @@ class WalService:
     async def _topic(self, request: OpenRequest) -> Topic | WalFailure:
         broker, name = self.broker, request.log.topic
         topic = broker.topics.get(name)
-        if topic is None and broker.cluster is not None:  # another broker may have created it a moment ago
-            refused = await broker.cluster.refresh()
+        if topic is None:  # another broker may have created it a moment ago
+            refused = await broker.metadata.refresh()
             if refused is not None:
                 return self.logs.failure(request.log, refused)
             topic = broker.topics.get(name)
@@ -123,7 +123,7 @@ class WalService:
         if request.create is None:
             return WalFailure(Code.NOT_FOUND, f"there is no topic {name!r}")
         wanted = request.create
-        created = await broker.create_topic(
+        created = await broker.metadata.admin.create_topic(
             name, max(wanted.partitions, 1), wanted.configs, replication_factor=wanted.replicas or -1
         )
         if not isinstance(created, Refused):

@@ -79,7 +79,7 @@ async def _writer_id(service: WalService, request: Begin) -> int | WalFailure:
         if 0 <= request.writer_id < WRITER_IDS_FROM:
             return request.writer_id
         return WalFailure(Code.INVALID, "a writer's id is one that an earlier stream was given")
-    allocated = await service.broker.allocate_producer_id()
+    allocated = await service.broker.producer_ids.allocate()
     if isinstance(allocated, Refused):
         return WalFailure(Code.UNAVAILABLE, allocated.message or allocated.error.name)
     return allocated

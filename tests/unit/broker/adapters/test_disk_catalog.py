@@ -18,7 +18,7 @@ from uuid import UUID
 import pytest
 
 from ottla.broker.adapters.catalog import SqliteCatalog
-from ottla.broker.topics.catalog import Catalog, TopicRecord
+from ottla.broker.standalone.catalog import Catalog, TopicRecord
 from ottla.protocol.model.ids import TopicId
 from ottla.sim.catalog import SimCatalog
 

@@ -77,7 +77,7 @@ async def test_a_fault_is_answered(caller: Caller, monkeypatch: pytest.MonkeyPat
     def broken() -> int:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(caller.broker, "log_dir_free_bytes", broken)
+    monkeypatch.setattr(caller.broker.context, "log_dir_free_bytes", broken)
     reply = await caller.call(LOG_DIRS, 4, topics=None)
     assert reply.error_code is ErrorCode.kafka_storage_error
 

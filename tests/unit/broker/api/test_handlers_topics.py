@@ -137,7 +137,7 @@ async def test_delete_by_id(caller: Caller) -> None:
     other = await caller.create_topic("u")
     asked = [
         {"name": None, "topic_id": topic.id},
-        {"name": None, "topic_id": caller.broker.new_id()},
+        {"name": None, "topic_id": caller.broker.context.new_id()},
         {"name": "u", "topic_id": other.id},
         {"name": None, "topic_id": None},
     ]
@@ -286,7 +286,7 @@ async def test_metadata_creates_nothing_if_the_broker_says_so() -> None:
 
 async def test_metadata_by_id(caller: Caller) -> None:
     topic = await caller.create_topic("t")
-    missing = caller.broker.new_id()
+    missing = caller.broker.context.new_id()
     values = {"topics": [{"name": None, "topic_id": topic.id}, {"name": None, "topic_id": missing}]}
     reply = await caller.call(METADATA, 13, **_with_flags(13, values, create=True))
     assert [(each.error_code, each.name, each.topic_id) for each in reply.topics] == [

@@ -100,7 +100,7 @@ async def test_a_deleted_topic_ends_the_run(durability: str) -> None:
     await bench.produce("t")
     frames = frames_of(bench, 2)
     partition = bench.partition("t")
-    await bench.until(bench.broker.delete_topic(partition.topic))
+    await bench.until(bench.admin.delete_topic(partition.topic))
     assert dispatch_run(bench.broker, ConnectionState("test"), frames, 0, 1000) == (None, 0)
 
 

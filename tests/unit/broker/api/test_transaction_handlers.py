@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from ottla.broker.broker import Node
+from ottla.broker.endpoints import Node
 from ottla.machines.groups.requests import ListGroups
 from ottla.machines.transactions.requests import ListTransactions
 from ottla.protocol.model.errors import ErrorCode, Refused

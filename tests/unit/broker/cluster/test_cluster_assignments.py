@@ -101,7 +101,7 @@ def test_validate_only_tells_the_counts_and_creates_nothing(bench: ClusterBench)
 def test_a_broker_that_is_down_is_assigned_and_joins_later(bench: ClusterBench) -> None:
     """As in Kafka: a known broker may be named while at least one other replica of the partition is alive."""
     bench.kill(3)
-    bench.until(lambda: len(bench.broker(1).nodes()) == 2)
+    bench.until(lambda: len(bench.broker(1).metadata.nodes()) == 2)
 
     async def create() -> None:
         async with Admin("broker-1:9092") as admin:

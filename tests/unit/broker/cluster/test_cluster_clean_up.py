@@ -33,7 +33,7 @@ def stored(bench: ClusterBench, prefix: str) -> list[str]:
 
 
 def places(bench: ClusterBench, number: int) -> DataLayout:
-    return DataLayout(bench.broker(number).log_dir)
+    return DataLayout(bench.broker(number).context.log_dir)
 
 
 def logs(bench: ClusterBench, number: int) -> list[str]:

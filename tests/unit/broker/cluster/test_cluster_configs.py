@@ -90,7 +90,7 @@ def test_defaults_of_topics_reach_their_logs_and_outlive_a_restart(bench: Cluste
     bench.kill(2)
     bench.boot(2)
     bench.until_in_sync("orders")
-    assert bench.broker(2).dynamic_overrides == {"log.retention.ms": "77000"}
+    assert bench.broker(2).context.dynamic_overrides == {"log.retention.ms": "77000"}
     assert bench.partition(2, "orders").log.config.retention_ms == 77_000
 
 

@@ -121,7 +121,7 @@ def test_somebody_says_that_what_is_lost_is_lost(bench: ClusterBench, way: str) 
             "topic_partitions": [{"topic": "orders", "partitions": [0]}],
             "timeout": timedelta(seconds=10),
         }
-        controller = bench.broker(fallen.stranger).controller_id
+        controller = bench.broker(fallen.stranger).metadata.controller_id
         answer = bench.run(bench.ask(controller, ELECT, body))
         assert answer.replica_election_results[0].partition_result[0].error_code is ErrorCode.none
     else:

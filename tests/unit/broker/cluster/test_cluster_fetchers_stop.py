@@ -17,9 +17,8 @@ def test_nothing_is_fetched_from_a_leader_that_comes_after_the_stop() -> None:
         first = bench.leader(TOPIC)
         # The next replica in order is elected.
         other, stopped = (number for number in bench.partition(first, TOPIC).replicas if number != first)
-        cluster = bench.broker(stopped).cluster
-        assert cluster is not None
-        stopping = bench.host(stopped).spawn(cluster.stop_following())
+        cluster = bench.cluster(stopped)
+        stopping = bench.host(stopped).spawn(cluster.abandon())
         bench.until(stopping.done)
         bench.kill(first)
         bench.until(lambda: bench.leader(TOPIC) == other)

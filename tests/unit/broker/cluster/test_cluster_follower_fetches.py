@@ -18,8 +18,7 @@ async def fetch_as(bench: ClusterBench, follower: int, leader: int, wanted: list
     broker = bench.broker(leader)
     topic = broker.topics.get(TOPIC)
     assert topic is not None
-    assert broker.cluster is not None
-    registration = broker.cluster.membership.image.registration(follower)
+    registration = bench.cluster(leader).membership.image.registration(follower)
     assert registration is not None
     connection = await open_connection(
         Address(bench.name(leader), 9092),

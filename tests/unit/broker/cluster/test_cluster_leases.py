@@ -32,8 +32,7 @@ def bench() -> Iterator[ClusterBench]:
 
 
 def membership(bench: ClusterBench, number: int) -> Membership:
-    cluster = bench.broker(number).cluster
-    assert cluster is not None
+    cluster = bench.cluster(number)
     return cluster.membership
 
 

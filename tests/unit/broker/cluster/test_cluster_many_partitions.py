@@ -13,6 +13,7 @@ import pytest
 from ottla.broker.api.fetch_partitions import FetchEvaluator
 from ottla.broker.broker import Broker
 from ottla.broker.cluster.follower_partition import FollowerPartition
+from ottla.broker.cluster.metadata import ClusterMetadata
 from ottla.broker.partition.partition import Partition
 from ottla.client.producer.producer import Producer
 from ottla.net.apis import open_connection
@@ -78,8 +79,8 @@ class Session:
         self.broker: Broker = bench.broker(leader)
         found = self.broker.topics.get(topic)
         assert found is not None
-        assert self.broker.cluster is not None
-        registration = self.broker.cluster.membership.image.registration(follower)
+        assert isinstance(self.broker.metadata, ClusterMetadata)
+        registration = self.broker.metadata.membership.image.registration(follower)
         assert registration is not None
         self._member = registration.member
         self._topic_id: UUID = found.id

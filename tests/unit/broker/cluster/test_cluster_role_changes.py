@@ -55,8 +55,7 @@ def cut_off_from_brokers(bench: ClusterBench, number: int) -> NetworkFault:
 
 
 def lose_lease(bench: ClusterBench, number: int) -> None:
-    cluster = bench.broker(number).cluster
-    assert cluster is not None
+    cluster = bench.cluster(number)
     assert cluster.membership.lease is not None
     bench.store.lose_lease(cluster.membership.lease.id)
 

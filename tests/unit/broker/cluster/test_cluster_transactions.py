@@ -154,8 +154,7 @@ def test_a_marker_that_not_everybody_has_ends_nothing(bench: ClusterBench, durab
             assert bench.partition(old, TOPIC).log.end_offset == 2
             async with peer_of(bench, old) as reader:
                 assert (await reader.fetch()).ends == (0, 1)
-            cluster = bench.broker(old).cluster
-            assert cluster is not None
+            cluster = bench.cluster(old)
             assert cluster.membership.lease is not None
             bench.store.lose_lease(cluster.membership.lease.id)
             return await marking

@@ -84,8 +84,7 @@ def test_a_broker_that_goes_leaves_the_watermark_behind(bench: ClusterBench, aft
     bench.run(bench.create("orders", factor=2, min_insync_replicas="2"))
     bench.until_in_sync("orders", count=2)
     leader = bench.leader("orders")
-    cluster = bench.broker(leader).cluster
-    assert cluster is not None
+    cluster = bench.cluster(leader)
     others = [bench.name(number) for number in bench.ids if number != leader]
     bench.world.network.slow_down([bench.name(leader)], others, add_s=0.2)
     acknowledged: list[bytes] = []

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from ottla.broker.broker import Node
+from ottla.broker.endpoints import Node
 from ottla.client.admin.admin import Admin
 from ottla.machines.controller.assignment import Replicas
 from ottla.machines.controller.encoding import decode_topic
@@ -47,7 +47,7 @@ def ask_for_coordinator(bench: GroupsCluster, timeout_s: float = 30) -> None:
 def lose(bench: GroupsCluster, *numbers: int) -> None:
     for number in numbers:
         bench.kill(number)
-    bench.until(lambda: len(bench.broker(1).nodes()) == len(bench.ids) - len(numbers))
+    bench.until(lambda: len(bench.broker(1).metadata.nodes()) == len(bench.ids) - len(numbers))
 
 
 @pytest.mark.parametrize("given", [{}, {FACTOR: "3"}])

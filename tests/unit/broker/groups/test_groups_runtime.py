@@ -32,7 +32,7 @@ def fill_up(bench: GroupsAlone) -> None:
     def fail() -> None:
         raise OSError(errno.ENOSPC, "no space")
 
-    reserve = bench.broker.shared.reserve
+    reserve = bench.broker.context.shared.reserve
     assert reserve is not None
     with pytest.raises(OSError, match="no space"):
         reserve.use_for(fail)

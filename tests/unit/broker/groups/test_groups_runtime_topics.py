@@ -36,7 +36,7 @@ async def test_many_topics_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(GroupCoordinator, "topics_changed", count)
     names = [f"topic-{number}" for number in range(100)]
-    await bench.until(asyncio.gather(*(bench.broker.create_topic(name, 1, {}) for name in names)))
+    await bench.until(asyncio.gather(*(bench.admin.create_topic(name, 1, {}) for name in names)))
     await bench.settle(500)
     assert 1 <= told <= 40, "a few times for each coordinator, not a hundred times"
     facts = bench.broker.groups._news.facts
@@ -49,7 +49,7 @@ async def test_a_deleted_topic_is_gone_though_it_is_there_again() -> None:
     await bench.ask(commit("g", 5))
     topic = bench.broker.topics.get("orders")
     assert topic is not None
-    assert await bench.until(bench.broker.delete_topic(topic)) is None
+    assert await bench.until(bench.admin.delete_topic(topic)) is None
     await bench.create("orders", partitions=4)
     await bench.settle(1000)
     assert await bench.committed() == {}
@@ -68,7 +68,7 @@ async def test_more_partitions_are_assigned() -> None:
     assert isinstance(joined, ConsumerHeartbeatReply)
     assert joined.assignment is not None
     assert len(joined.assignment) == 4
-    await bench.until(bench.broker.create_partitions(topic, 6))
+    await bench.until(bench.admin.create_partitions(topic, 6))
     await bench.settle(500)
     silent = replace(first_heartbeat("g"), member_epoch=joined.member_epoch, subscribed_names=None, owned=None)
     again = await bench.ask(silent)
@@ -93,7 +93,7 @@ async def test_regular_expressions_match_whole_names_of_topics_as_they_are_now()
     assert matching("rders") == ()
     topic = await bench.create("orders-us")
     assert matching("orders.*") == ("orders", "orders-eu", "orders-us")
-    assert await bench.until(bench.broker.delete_topic(topic)) is None
+    assert await bench.until(bench.admin.delete_topic(topic)) is None
     assert matching("orders.*") == ("orders", "orders-eu")
 
 
@@ -174,7 +174,7 @@ async def test_clients_neither_write_to_it_nor_make_it_larger() -> None:
     assert refused.error is ErrorCode.invalid_topic_exception
     topic = bench.broker.topics.get(OFFSETS_TOPIC)
     assert topic is not None
-    grown = await bench.until(bench.broker.create_partitions(topic, 10))
+    grown = await bench.until(bench.admin.create_partitions(topic, 10))
     assert grown is not None
     assert grown.error is ErrorCode.invalid_partitions
 
@@ -185,7 +185,7 @@ async def test_after_its_deletion_groups_begin_anew() -> None:
     await bench.ask(commit("g", 5))
     topic = bench.broker.topics.get(OFFSETS_TOPIC)
     assert topic is not None
-    assert await bench.until(bench.broker.delete_topic(topic)) is None
+    assert await bench.until(bench.admin.delete_topic(topic)) is None
     assert await bench.ask(commit("g", 6)) == Refused(ErrorCode.not_coordinator)
     await bench.until(bench.broker.groups.coordinator_of("g"))
     await bench.until(bench.loaded())

@@ -236,7 +236,7 @@ async def test_partitions_that_a_transaction_cannot_have_are_errors(caller: Call
 
 
 async def test_the_journal_times_every_sync(caller: Caller) -> None:
-    journal = caller.broker.shared.journal
+    journal = caller.broker.context.shared.journal
     assert journal is not None
     for _ in range(5):
         await caller.produce("t")

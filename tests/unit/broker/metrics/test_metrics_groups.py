@@ -93,8 +93,8 @@ async def test_cold_reads_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     offsets = [CommittedOffset("g", "t", 0, 0, 0), CommittedOffset("h", "t", 0, 5, 0)]
     async with committed(monkeypatch, offsets) as caller:
         await caller.broker.housekeeping.flush_everything()
-        for log in caller.broker.file_logs():
-            caller.broker.shared.tail.forget(log)
+        for log in caller.broker.context.file_logs():
+            caller.broker.context.shared.tail.forget(log)
         monkeypatch.setattr("ottla.sim.files.SimFile.read_cached", lambda *_: None)
         lags = GroupLags(caller.broker)
         page = await page_of(lags)

@@ -67,7 +67,7 @@ async def test_topics_come_and_go_meanwhile(monkeypatch: pytest.MonkeyPatch) -> 
         for number in range(20, 0, -2):
             topic = caller.broker.topics.get(f"t{number - 1:02}")
             assert topic is not None
-            await caller.broker.delete_topic(topic)
+            await caller.broker.metadata.admin.delete_topic(topic)
             await caller.create_topic(f"new{number}", 2)
         assert (await making).sum("ottla_partition_is_leader") >= 50
         assert (await page_of(watched)).value("ottla_topics") == 20
@@ -79,7 +79,7 @@ async def test_what_is_wrong_is_told() -> None:
         names = ("ottla_failed_logs", "ottla_disk_full", "ottla_journal_failed", "ottla_under_replicated_partitions")
         page = await page_of(watched)
         assert [page.value(name) for name in names] == [0, 0, 0, 0]
-        shared = caller.broker.shared
+        shared = caller.broker.context.shared
         assert shared.reserve is not None
         assert shared.journal is not None
         topic.partitions[1].log.failed = shared.journal.failed = OSError("no disk")

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from ottla.broker.api.dispatch import dispatch
-from ottla.broker.broker import Endpoint
+from ottla.broker.endpoints import Endpoint
 from ottla.broker.metrics import admin_client as asking
 from ottla.broker.metrics import hanging_transactions
 from ottla.broker.metrics.group_metrics import GroupLags
@@ -71,7 +71,7 @@ async def watching(**properties: str) -> AsyncIterator[Watching]:
     async with calling(**properties) as caller:
         broker = caller.broker
         server = Server(broker, broker.config, dispatch)
-        broker.endpoint = Endpoint(*await server.start("127.0.0.1", 0))
+        broker.context.endpoints.clients = Endpoint(*await server.start("127.0.0.1", 0))
         await caller.create_topic("t", 2)
         await broker.transactions.coordinator_of("any")
         await broker.groups.coordinator_of("any")
@@ -173,5 +173,5 @@ async def test_it_is_not_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asking, "ASKING_TIMEOUT_S", 0.2)
     async with watching(transaction_partition_verification_enable="false") as world:
         await hang(world)
-        world.caller.broker.endpoint = Endpoint("127.0.0.1", 1)
+        world.caller.broker.context.endpoints.clients = Endpoint("127.0.0.1", 1)
         assert list((await world.page()).matching("ottla_hanging_transactions")) == []

@@ -33,7 +33,7 @@ async def deletion(keep: Keep, nth: int | None, *, flushed: bool) -> tuple[Broke
         await bench.settle(6000)
     power = PowerCut(bench.disk, nth)
     try:
-        assert await bench.until(bench.broker.delete_topic(topic)) is None
+        assert await bench.until(bench.admin.delete_topic(topic)) is None
         await bench.settle(6000)
     except PowerCutError:
         bench.crash(keep)
@@ -86,7 +86,7 @@ async def test_the_catalog_forgets_deleted_topics_while_the_broker_runs() -> Non
     for number in range(20):
         topic = await bench.create("t", durability=("disk", "cache", "memory")[number % 3])
         await bench.produce("t")
-        assert await bench.until(bench.broker.delete_topic(topic)) is None
+        assert await bench.until(bench.admin.delete_topic(topic)) is None
         await bench.settle(20)
         assert bench.catalog.load().deleted == {topic.id}
 
@@ -97,7 +97,7 @@ async def test_what_could_not_be_removed_is_remembered() -> None:
     await bench.produce("a")
     bench.disk.faults.fail_sync(path="/data/logs")
     for topic in topics:
-        assert await bench.until(bench.broker.delete_topic(topic)) is None
+        assert await bench.until(bench.admin.delete_topic(topic)) is None
         await bench.settle()
     assert bench.catalog.load().deleted == {topic.id for topic in topics}
     bench.restart("none")
@@ -109,13 +109,13 @@ async def test_what_could_not_be_removed_is_remembered() -> None:
 async def test_a_catalog_that_refuses_keeps_the_topic_and_what_it_knows() -> None:
     bench = BrokerBench()
     topics = [await bench.create(name) for name in "ab"]
-    assert await bench.until(bench.broker.delete_topic(topics[0])) is None
+    assert await bench.until(bench.admin.delete_topic(topics[0])) is None
     await bench.settle()
     bench.catalog.fail()
-    assert await bench.until(bench.broker.delete_topic(topics[1])) is not None
+    assert await bench.until(bench.admin.delete_topic(topics[1])) is not None
     bench.catalog.fail(None)
     assert bench.catalog.load().deleted == {topics[0].id}
-    assert await bench.until(bench.broker.delete_topic(topics[1])) is None
+    assert await bench.until(bench.admin.delete_topic(topics[1])) is None
     assert bench.catalog.load().deleted == {topics[1].id}
 
 
@@ -127,7 +127,7 @@ async def test_without_word_of_it_in_the_journal_a_deletion_is_remembered() -> N
     bench.disk.faults.fail_write(path="/journal/", count=None)
     await bench.produce("b")
     for topic in topics:
-        assert await bench.until(bench.broker.delete_topic(topic)) is None
+        assert await bench.until(bench.admin.delete_topic(topic)) is None
         await bench.settle()
     bench.restart("none")
     assert not bench.disk.files.exists("/data/set-aside")

@@ -70,8 +70,7 @@ def cut_off(bench: ClusterBench, number: int) -> Any:
 
 
 def lose_lease(bench: ClusterBench, number: int) -> None:
-    cluster = bench.broker(number).cluster
-    assert cluster is not None
+    cluster = bench.cluster(number)
     assert cluster.membership.lease is not None
     bench.store.lose_lease(cluster.membership.lease.id)
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from ottla.broker.cluster.membership import MembershipEvents
+from ottla.broker.cluster.metadata import ClusterMetadata
 from ottla.broker.metrics.coordination import MeteredLease
 from ottla.client import Admin, Producer
 from ottla.coordination.held_lease import HeldLease
@@ -269,8 +270,8 @@ async def test_an_append_after_the_end_of_a_lease_finds_no_leader() -> None:
             leader = cluster.leader_of("leases")
             running = cluster._threads[leader or 0].running
             assert running is not None
-            assert running.broker.cluster is not None
-            membership = running.broker.cluster.membership
+            assert isinstance(running.broker.metadata, ClusterMetadata)
+            membership = running.broker.metadata.membership
             membership.events.append(losses)
             assert isinstance(membership.lease, MeteredLease)
             assert isinstance(membership.lease._lease, HeldLease)

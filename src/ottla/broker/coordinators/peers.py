@@ -10,22 +10,20 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import ottla
 from ottla.broker.blocking_jobs import resolve
+from ottla.broker.endpoints import Endpoint
 from ottla.net.apis import open_connection
 from ottla.net.connection import Address, Connection
 from ottla.net.errors import ClientError, ConnectionLostError
-
-if TYPE_CHECKING:
-    from ottla.broker.broker import Broker
 
 log = logging.getLogger("ottla.transactions")
 
 CONNECT_TIMEOUT_MS = 2000
 REPLY_TIMEOUT_MS = 40_000
-"""Longer than a broker takes at most to reply (`handlers/write_txn_markers`)."""
+"""Longer than a broker takes at most to reply (`api/write_txn_markers`)."""
 TOGETHER_MAX = 500
 
 ItemT = TypeVar("ItemT")
@@ -34,11 +32,23 @@ Exchange = Callable[[Connection, Sequence[ItemT]], Awaitable[Sequence[OutcomeT]]
 """Sends one request with all items and returns their outcomes in order. Raises ClientError."""
 
 
+class PeerAddresses(NamedTuple):
+    """Finds other brokers."""
+
+    node_id: int
+    """The id of this broker."""
+    address_of: Callable[[int], Endpoint | None]
+    """Returns the address of a live broker."""
+
+
 class Peers(Generic[ItemT, OutcomeT]):
     """Connections to all other brokers, for one purpose."""
 
-    def __init__(self, broker: Broker, exchange: Exchange[ItemT, OutcomeT], *, purpose: str = "transactions") -> None:
-        self._broker = broker
+    def __init__(
+        self, addresses: PeerAddresses, exchange: Exchange[ItemT, OutcomeT], *, purpose: str = "transactions"
+    ) -> None:
+        self.node_id = addresses.node_id
+        self._address_of = addresses.address_of
         self._purpose = purpose
         self._exchange = exchange
         self._peers: dict[int, Peer[ItemT, OutcomeT]] = {}
@@ -51,8 +61,8 @@ class Peers(Generic[ItemT, OutcomeT]):
             return None
         peer = self._peers.get(broker_id)
         if peer is None:
-            client_id = f"ottla-{self._purpose}-{self._broker.node_id}"
-            peer = self._peers[broker_id] = Peer(partial(self._address_of, broker_id), client_id, self._exchange)
+            client_id = f"ottla-{self._purpose}-{self.node_id}"
+            peer = self._peers[broker_id] = Peer(partial(self._address, broker_id), client_id, self._exchange)
         return await peer.ask(item)
 
     def stop(self) -> None:
@@ -60,8 +70,8 @@ class Peers(Generic[ItemT, OutcomeT]):
         for peer in self._peers.values():
             peer.stop()
 
-    def _address_of(self, broker_id: int) -> Address | None:
-        found = self._broker.peer_address(broker_id)
+    def _address(self, broker_id: int) -> Address | None:
+        found = self._address_of(broker_id)
         return None if found is None else Address(*found)
 
 

@@ -6,11 +6,16 @@ A full disk, a lock or corruption raises an OSError whose message says what to d
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
+from ottla.broker.blocking_jobs import run_blocking
+from ottla.ports import DiskQueue
 from ottla.protocol.model.ids import TopicId
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,3 +83,17 @@ class Catalog(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class CatalogAccess:
+    """Runs calls of a catalog in order, on a disk thread of their own."""
+
+    def __init__(self, catalog: Catalog, queue: DiskQueue) -> None:
+        self.blocking = catalog
+        """The catalog itself, for start-up."""
+        self._queue = queue
+
+    def run(self, call: Callable[[Catalog], T]) -> asyncio.Future[T]:
+        """Runs a call and returns a future of its result. Raises OSError if the catalog cannot be written."""
+        catalog = self.blocking
+        return run_blocking(self._queue, lambda: call(catalog))

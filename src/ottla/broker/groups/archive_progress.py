@@ -1,13 +1,15 @@
-"""The archive's progress in a partition: the offset that its group has committed, at a coordinator on this or another
+"""Asks for the archive's progress: the offset that its group has committed, at a coordinator on this or another
 broker."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ottla.broker.coordinators.led_shards import coordinator_of
-from ottla.broker.transactions.peers import Peers
+from ottla.broker.coordinators.peers import PeerAddresses, Peers
+from ottla.broker.groups.groups import Groups
+from ottla.broker.topics.archive_progress import ProgressQuery
+from ottla.broker.topics.topics import Topics
 from ottla.machines.groups.placement import OFFSETS_TOPIC
 from ottla.machines.groups.replies import FetchOffsetsReply
 from ottla.machines.groups.requests import FetchOffsets
@@ -15,49 +17,30 @@ from ottla.net.apis import OFFSET_FETCH, call
 from ottla.net.connection import Connection
 from ottla.protocol.model.errors import ErrorCode
 
-if TYPE_CHECKING:
-    from ottla.broker.broker import Broker
-
-
-class ProgressQuery(NamedTuple):
-    """The group and partition to ask about."""
-
-    group: str
-    topic: str
-    partition: int
-
-
-class ArchiveProgress(Protocol):
-    """Finds out how far partitions are archived."""
-
-    async def archived_end(self, asked: ProgressQuery) -> int | None:
-        """Returns the first offset of the partition that is not archived, or None if it is unknown. Never raises for an
-        expected failure."""
-        ...
-
 
 class GroupArchiveProgress:
     """An `ArchiveProgress` that asks the group coordinators. The archive commits to its group only what its manifest
     holds durably, so a reply never exceeds what is archived, however old it is."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._peers: Peers[ProgressQuery, int | None] = Peers(broker, _exchange, purpose="archive")
+    def __init__(self, topics: Topics, groups: Groups, peer_addresses: PeerAddresses) -> None:
+        self._topics = topics
+        self._groups = groups
+        self._peers: Peers[ProgressQuery, int | None] = Peers(peer_addresses, _exchange, purpose="archive")
 
     def stop(self) -> None:
         self._peers.stop()
 
     async def archived_end(self, asked: ProgressQuery) -> int | None:
-        coordinator = coordinator_of(self._broker.topics.get(OFFSETS_TOPIC), asked.group)
+        coordinator = coordinator_of(self._topics.get(OFFSETS_TOPIC), asked.group)
         if coordinator is None:
             return None
-        if coordinator == self._broker.node_id:
+        if coordinator == self._peers.node_id:
             return await self._ask_here(asked)
         return await self._peers.ask(coordinator, asked)
 
     async def _ask_here(self, asked: ProgressQuery) -> int | None:
         request = FetchOffsets(group=asked.group, topics=((asked.topic, (asked.partition,)),))
-        reply = await self._broker.groups.ask(request, asked.group)
+        reply = await self._groups.ask(request, asked.group)
         if not isinstance(reply, FetchOffsetsReply) or reply.error is not ErrorCode.none or not reply.offsets:
             return None
         found = reply.offsets[0]

@@ -17,17 +17,14 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
 
-from ottla.broker.partition.archive_progress import ArchiveProgress, ProgressQuery
+from ottla.broker.context import BrokerContext
+from ottla.broker.partition.partition import Partition
 from ottla.broker.storage.archive_wait import ArchiveWaitLimits, ExpiredSegment, decide
 from ottla.broker.storage.file_log import FileLog
 from ottla.broker.storage.retention import apply_retention
 from ottla.broker.storage.segment import Segment
-
-if TYPE_CHECKING:
-    from ottla.broker.broker import Broker
-    from ottla.broker.partition.partition import Partition
+from ottla.broker.topics.archive_progress import ArchiveProgress, ProgressQuery
 
 log = logging.getLogger("ottla.archive")
 
@@ -50,8 +47,8 @@ class Wait:
 class ArchiveWaits:
     """Delays the retention of partitions until their records are archived."""
 
-    def __init__(self, broker: Broker, progress: ArchiveProgress) -> None:
-        self._broker = broker
+    def __init__(self, context: BrokerContext, progress: ArchiveProgress) -> None:
+        self._context = context
         self._progress = progress
         self._waits: dict[Partition, Wait] = {}
         self.deleted_unarchived: Counter[str] = Counter()
@@ -71,7 +68,7 @@ class ArchiveWaits:
             self.forget(partition)
             return
         wait = self._waits.setdefault(partition, Wait())
-        now_ms = self._broker.clock.monotonic_ms()
+        now_ms = self._context.clock.monotonic_ms()
         wait.since_ms = {each.base_offset: wait.since_ms.get(each.base_offset, now_ms) for each in found}
         wait.size_bytes = sum(each.appended_end for each in found)
         if wait.asking is None and now_ms - wait.asked_ms >= ASKING_INTERVAL_MS:
@@ -100,17 +97,17 @@ class ArchiveWaits:
             wait.asking = None
         is_current = self._waits.get(partition) is wait and partition.topic.config.archive_group == group
         if is_current and partition.is_led_here and not partition.deleted:
-            wall_ms = self._broker.clock.now_ms()
+            wall_ms = self._context.clock.now_ms()
             self._retain(partition, wall_ms, partial(self._judge, partition, wait, archived_end))
 
     def _retain(self, partition: Partition, wall_ms: int, going: Callable[[Sequence[Segment]], int]) -> None:
-        flusher = self._broker.store.flusher
+        flusher = self._context.store.flusher
         if isinstance(partition.log, FileLog) and flusher is not None:
             apply_retention(partition.log, flusher, wall_ms, partition.high_watermark, going)
 
     def _judge(self, partition: Partition, wait: Wait, archived_end: int | None, expired: Sequence[Segment]) -> int:
         """Returns the number of expired segments to delete, from the oldest on."""
-        config, now_ms = partition.topic.config, self._broker.clock.monotonic_ms()
+        config, now_ms = partition.topic.config, self._context.clock.monotonic_ms()
         passed = _count_passed(partition, expired)
         rest = expired[passed:]
         due = [
@@ -131,7 +128,7 @@ class ArchiveWaits:
         end = given_up[-1].end_offset
         self.deleted_unarchived[topic] += end - start
         how_far = "is not known here" if archived_end is None else f"has come to {archived_end}"
-        self._broker.shared.report(
+        self._context.shared.report(
             f"{topic}-{partition.index}: DELETED BEFORE THEY WERE ARCHIVED: offsets {start} to {end - 1}. The group "
             f"{config.archive_group} {how_far}, and no more may wait for it than ottla.archive.wait.max.bytes="
             f"{config.archive_wait_max_bytes} and ottla.archive.wait.max.ms={config.archive_wait_max_ms} allow."
