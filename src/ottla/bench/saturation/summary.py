@@ -51,7 +51,7 @@ class SaturationResult:
 
     @property
     def warm_up(self) -> int:
-        """Records acknowledged before the measurement began."""
+        """Records written before the measurement began, to connect the producers."""
         return sum(each.warm_up for each in self.offered)
 
     @property

@@ -114,7 +114,7 @@ class Results:
 
     @property
     def keys(self) -> list[str]:
-        """The keys of the measured configurations, in the order in which they were measured."""
+        """The keys of the measured configurations, in the order of the matrix."""
         return list(dict.fromkeys(at[0] for at in self.cells))
 
     @property

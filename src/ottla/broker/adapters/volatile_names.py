@@ -44,7 +44,7 @@ class FileNode(Node):
 
 
 class DirectoryNode(Node):
-    """A directory. `entries` has the changes that no sync has made durable yet."""
+    """A directory. `entries` has its current names, synced or not."""
 
     def __init__(self, backing: str) -> None:
         super().__init__(backing)

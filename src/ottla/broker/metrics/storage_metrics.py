@@ -42,7 +42,7 @@ def storage(watched: ScrapeTarget, page: Page) -> Iterator[None]:
 
 
 def compaction(watched: ScrapeTarget, page: Page) -> Iterator[None]:
-    """Adds the metrics of compaction; zeros while no log is compacted."""
+    """Adds the metrics of compaction; zeros without a compactor."""
     compactor = watched.broker.housekeeping.compactor
     for ended in CompactionResult:
         page.add(declared.COMPACTIONS, 0 if compactor is None else compactor.outcomes[ended], ended.name.lower())
