@@ -25,7 +25,9 @@ T = TypeVar("T")
 class Timer(Protocol):
     """A pending call of `Clock.call_later`."""
 
-    def cancel(self) -> None: ...
+    def cancel(self) -> None:
+        """Prevents the callback from running. Does nothing if it has run already."""
+        ...
 
 
 class Clock(Protocol):
@@ -57,14 +59,18 @@ class DataFile(Protocol):
     """An open file. Every call is blocking except `read_cached`."""
 
     @property
-    def path(self) -> str: ...
+    def path(self) -> str:
+        """The path with which the file was opened. A rename does not change it."""
+        ...
 
     @property
     def alignment(self) -> int:
         """Offsets and lengths of writes must be multiples of this: 1 unless the file is open for direct writes."""
         ...
 
-    def size(self) -> int: ...
+    def size(self) -> int:
+        """Returns the current size in bytes, allocated space beyond the end not included."""
+        ...
 
     def read_at(self, offset: int, length: int) -> bytes:
         """Reads up to `length` bytes; fewer only at the end of the file."""
@@ -90,9 +96,13 @@ class DataFile(Protocol):
         """Zeroes a range within the file. Unlike `truncate` it frees no space. Like a write, it needs a sync."""
         ...
 
-    def truncate(self, size: int) -> None: ...
+    def truncate(self, size: int) -> None:
+        """Cuts or extends the file to `size` bytes; an extension reads as zeros. Needs a sync to be durable."""
+        ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Closes the file without syncing it."""
+        ...
 
 
 class SyncAll(Protocol):
@@ -103,7 +113,9 @@ class SyncAll(Protocol):
         not, even if the system tried and failed long before this call. Blocking."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Releases the file system. Syncs nothing: without `finish`, nothing is known to be durable."""
+        ...
 
 
 class FileSystem(Protocol):
@@ -122,25 +134,37 @@ class FileSystem(Protocol):
         """
         ...
 
-    def exists(self, path: str) -> bool: ...
+    def exists(self, path: str) -> bool:
+        """Returns whether a file or a directory has this path."""
+        ...
 
     def list_dir(self, path: str) -> list[str]:
         """Returns the names in a directory, sorted."""
         ...
 
-    def make_dirs(self, path: str) -> None: ...
+    def make_dirs(self, path: str) -> None:
+        """Creates a directory and its missing parents. An existing directory is not an error."""
+        ...
 
-    def rename(self, source: str, target: str) -> None: ...
+    def rename(self, source: str, target: str) -> None:
+        """Renames a file or a directory and replaces a target file atomically. Durable after `sync_dir`."""
+        ...
 
-    def remove(self, path: str) -> None: ...
+    def remove(self, path: str) -> None:
+        """Removes a file. Raises FileNotFoundError if it is missing."""
+        ...
 
-    def remove_tree(self, path: str) -> None: ...
+    def remove_tree(self, path: str) -> None:
+        """Removes a directory with everything in it."""
+        ...
 
     def sync_dir(self, path: str) -> None:
         """Makes creations, renames and removals in this directory durable."""
         ...
 
-    def read_file(self, path: str) -> bytes: ...
+    def read_file(self, path: str) -> bytes:
+        """Returns the whole content of a file. Raises FileNotFoundError if it is missing."""
+        ...
 
     def replace_file(self, path: str, data: bytes) -> None:
         """Replaces a file atomically and durably: temporary file, sync, rename, directory sync."""
@@ -151,9 +175,13 @@ class FileSystem(Protocol):
         each file and each directory is synced by itself."""
         ...
 
-    def free_bytes(self, path: str) -> int: ...
+    def free_bytes(self, path: str) -> int:
+        """Returns the free space, in bytes, of the file system that holds this path."""
+        ...
 
-    def total_bytes(self, path: str) -> int: ...
+    def total_bytes(self, path: str) -> int:
+        """Returns the size, in bytes, of the file system that holds this path."""
+        ...
 
 
 class DiskQueue(Protocol):
@@ -165,7 +193,9 @@ class DiskQueue(Protocol):
         file, the caller pads to the alignment."""
         ...
 
-    def sync(self, file: DataFile, done: Completion) -> None: ...
+    def sync(self, file: DataFile, done: Completion) -> None:
+        """Syncs the file after the writes queued before, then calls `done` as `write` does."""
+        ...
 
     def call(self, job: Callable[[], T], done: Callable[[T | None, BaseException | None], None]) -> None:
         """Runs a blocking Python job (open, rename, delete...) on a separate thread, after earlier calls.

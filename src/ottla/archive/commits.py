@@ -44,12 +44,14 @@ class CommitLog:
         self._directory = directory
 
     def list(self) -> Listing:
+        """Returns the numbers of the commits and checkpoints that exist, in ascending order."""
         names = [posixpath.basename(each.path) for each in self._store.list_files(self._directory)]
         commits = [int(found.group(1)) for name in names if (found := _COMMIT.fullmatch(name))]
         checkpoints = [int(found.group(1)) for name in names if (found := _CHECKPOINT.fullmatch(name))]
         return Listing(sorted(commits), sorted(checkpoints))
 
     def read(self, number: int) -> Json:
+        """Returns the content of one commit. Raises FileNotFoundError if it does not exist."""
         return self._read(self._commit_path(number))
 
     def fold(self, empty: S, load: Callable[[Json], S], apply: Callable[[S, int, Json], S]) -> tuple[int, S]:

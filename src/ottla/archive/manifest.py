@@ -38,6 +38,7 @@ class ArchivedFile:
 
     @property
     def at(self) -> TopicPartition:
+        """The partition whose records the file contains."""
         return TopicPartition(self.topic, self.partition)
 
     @property
@@ -70,12 +71,15 @@ class Manifest:
         return joined(self.ranges.get(at, []))
 
     def partitions(self, topic: str | None = None) -> list[TopicPartition]:
+        """Returns the partitions with archived or lost ranges, sorted; all topics unless one is given."""
         return sorted(at for at in self.ranges.keys() | self.lost.keys() if topic in (None, at.topic))
 
     def topics(self) -> list[str]:
+        """Returns the names of the archived topics, sorted."""
         return sorted({at.topic for at in self.partitions()})
 
     def files_of(self, at: TopicPartition) -> list[ArchivedFile]:
+        """Returns the files of one partition, ordered by their first offsets."""
         mine = [each for each in self.files.values() if each.at == at]
         return sorted(mine, key=lambda each: (each.first_offset, each.path))
 

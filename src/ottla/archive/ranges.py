@@ -29,10 +29,12 @@ class OffsetRange:
         return f"{self.start}-{self.end - 1}" if len(self) else f"none at {self.start}"
 
     def intersection(self, other: OffsetRange) -> OffsetRange | None:
+        """Returns the offsets in both ranges, or None if there are none."""
         start, end = max(self.start, other.start), min(self.end, other.end)
         return OffsetRange(start, end) if start < end else None
 
     def contains(self, other: OffsetRange) -> bool:
+        """Returns whether all offsets of `other` are in this range."""
         return self.start <= other.start and other.end <= self.end
 
 

@@ -49,6 +49,7 @@ class Store:
 
     @property
     def files(self) -> fs.FileSystem:
+        """The pyarrow file system; it takes the paths that `full_path` returns."""
         return self._files
 
     def full_path(self, path: str) -> str:
@@ -60,6 +61,7 @@ class Store:
         return f"file://{self.full_path(path)}" if self.is_local else posixpath.join(self.root, path)
 
     def exists(self, path: str) -> bool:
+        """Returns whether a file or a directory has this path."""
         from pyarrow import fs
 
         return bool(self._files.get_file_info(self.full_path(path)).type != fs.FileType.NotFound)
@@ -74,6 +76,7 @@ class Store:
         return sorted((each for each in listed if _TEMPORARY not in each.path), key=lambda each: each.path)
 
     def read(self, path: str) -> bytes:
+        """Returns the whole content of a file. Raises FileNotFoundError if it does not exist."""
         with self._files.open_input_stream(self.full_path(path)) as stream:
             content: bytes = stream.read()
         return content
@@ -93,6 +96,7 @@ class Store:
         return True
 
     def make_directory(self, path: str) -> None:
+        """Creates a directory and its missing parents. An existing directory is not an error."""
         self._files.create_dir(self.full_path(path), recursive=True)
 
     def sync(self, path: str) -> None:
@@ -112,6 +116,7 @@ class Store:
             self._files.delete_file(self.full_path(path))
 
     def delete_directory(self, path: str) -> None:
+        """Deletes a directory and its contents. A missing directory is not an error."""
         with contextlib.suppress(FileNotFoundError):
             self._files.delete_dir(self.full_path(path))
 

@@ -35,6 +35,7 @@ class Finding:
 
     @property
     def is_fault(self) -> bool:
+        """False if the finding only informs and does not question the archive."""
         return self.kind not in NOTES
 
 
@@ -49,6 +50,7 @@ class Verdict:
 
     @property
     def faults(self) -> list[Finding]:
+        """The findings that make the verification fail."""
         return [each for each in self.findings if each.is_fault]
 
 

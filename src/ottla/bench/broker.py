@@ -26,6 +26,7 @@ RESULTS = Path("bench-results")
 
 
 def main() -> int:
+    """Runs the chosen steps, prints the tables and stores the rows. Returns the exit code."""
     options = parse_options()
     console = Console(width=None if sys.stdout.isatty() else 190)
     run = this_run(" ".join(sys.argv[1:]))
@@ -64,6 +65,7 @@ def main() -> int:
 
 
 def parse_options() -> argparse.Namespace:
+    """Parses the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m ottla.bench.broker", description="One broker, and three, against the floor."
     )
@@ -90,6 +92,7 @@ def progress_bar(console: Console) -> Progress:
 
 
 def print_steps(console: Console, steps: list[Step]) -> None:
+    """Prints the steps with their estimated durations."""
     for step in steps:
         console.print(f"{step.estimate_s:6.0f} s  {step.name}", highlight=False)
     console.print(f"{sum(step.estimate_s for step in steps):6.0f} s  in all", highlight=False)

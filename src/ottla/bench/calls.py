@@ -31,6 +31,7 @@ class Caller:
         self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def close(self) -> None:
+        """Closes the connection."""
         self._connection.close()
 
     def __enter__(self) -> Self:
@@ -86,6 +87,7 @@ class Caller:
         _check(self.call(CREATE_TOPICS, {"topics": topics, "timeout": timeout, "validate_only": False}).topics)
 
     def delete_topics(self, names: Iterable[str]) -> None:
+        """Deletes topics. Raises an error if one of them cannot be deleted."""
         topics = [{"name": name, "topic_id": None} for name in names]
         _check(self.call(DELETE_TOPICS, {"topics": topics, "timeout": timedelta(seconds=TIMEOUT_S)}).responses)
 

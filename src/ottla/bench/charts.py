@@ -42,6 +42,7 @@ BarOrRange = TypeVar("BarOrRange", Bar, Range)
 
 
 def bar_chart(title: str, bars: Sequence[Bar]) -> str:
+    """Draws horizontal bars, grouped by case, on a scale that starts at zero."""
     top_value = max((bar.value for bar in bars), default=0.0) or 1.0
     parts: list[str] = []
     y = float(TOP)
@@ -140,9 +141,11 @@ def _label(case: str, subject: str, y: float) -> str:
 
 
 def text_at(x: float, y: float, text: str) -> str:
+    """Returns an SVG text element with its left end at this point."""
     return f'<text x="{x:.1f}" y="{y:.1f}">{escape(text)}</text>'
 
 
 def svg(title: str, parts: Sequence[str], height: float) -> str:
+    """Wraps the parts in an SVG element with a title and a fixed width."""
     head = f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="{escape(title)}">'
     return "\n".join([head, f'<text x="0" y="14" class="title">{escape(title)}</text>', *parts, "</svg>"])

@@ -49,10 +49,12 @@ POLL_S = 0.02
 
 
 def estimate_s(size_bytes: int) -> float:
+    """Returns the estimated duration of `measure` in seconds."""
     return 4 + sum(size_bytes / divided / (64 * MB) for _, divided in SHARES)
 
 
 def measure(bench: Workbench, size_bytes: int) -> list[Row]:
+    """Fills a topic and measures its compaction, once for each share of a core."""
     broker = bench.new_broker(BROKER_CONFIG)
     target = OneBroker(lambda: broker)
     target.create([BESIDE], {"ottla.durability": "disk"})

@@ -54,6 +54,7 @@ class Samples:
     kills_of_controllers: int = 0
 
     def add(self, where: dict[str, list[float]], what: str, seconds: float) -> None:
+        """Adds the time of one event to a table of samples."""
         where.setdefault(what, []).append(seconds)
 
 
@@ -185,6 +186,7 @@ def rows_of(store: str, samples: Samples) -> list[Row]:
 
 
 def table_of(rows: Sequence[Row]) -> Table:
+    """Returns the table of the terminal: a section for each store and fault."""
     table = Table(title="failover: seconds after the fault", title_justify="left", title_style="bold")
     for name in ("", ""):
         table.add_column(name)
@@ -202,6 +204,7 @@ def table_of(rows: Sequence[Row]) -> Table:
 
 
 def main() -> int:
+    """Measures each coordination store, prints the table and stores the rows. Returns the exit code."""
     options = parse_options()
     console = Console(width=None if sys.stdout.isatty() else 120)
     run = this_run(" ".join(sys.argv[1:]))
@@ -232,6 +235,7 @@ def main() -> int:
 
 
 def parse_options() -> argparse.Namespace:
+    """Parses the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m ottla.bench.failover", description="From a fault to the next write."
     )

@@ -63,10 +63,12 @@ class FilledTopic:
 
     @property
     def batches_a_reply(self) -> int:
+        """The number of batches that fit into a reply, at least one."""
         return max(FETCH_BYTES // len(self.batch.data), 1)
 
     @property
     def content(self) -> Content:
+        """The values and records of one reply."""
         count = self.batches_a_reply
         return Content(count * self.batch.value_bytes, count * self.batch.record_count)
 
@@ -191,8 +193,10 @@ def fill(caller: Caller, topic: FilledTopic) -> None:
 
 
 def estimate_hot_s(pace: Pace) -> float:
+    """Returns the estimated duration of the fetches from the tail cache, in seconds."""
     return pace.repetitions * (1 + len(CLASSES)) * pace.measurement_s + len(CLASSES) * FILL_S
 
 
 def estimate_restarted_s(pace: Pace, cases: int) -> float:
+    """Returns the estimated duration of the fetches after a restart, in seconds."""
     return cases * pace.repetitions * (1 + len(FROM_FILES)) * pace.measurement_s + RESTART_S

@@ -58,14 +58,17 @@ class FloorResult:
 
     @property
     def mb_per_s(self) -> float:
+        """The rate of bytes that the floor received, in units of 10^6 bytes."""
         return self.measured.requests_per_s * self.frame_bytes / 1e6
 
     @property
     def cpu_s_per_gb(self) -> float:
+        """The floor's CPU seconds for each gigabyte received."""
         return per(self.measured.server_cpu_s, self.measured.requests * self.frame_bytes / 1e9)
 
     @property
     def latency(self) -> Percentiles:
+        """The percentiles of the round trips."""
         return percentiles(self.measured.latencies)
 
 
@@ -100,6 +103,7 @@ class FloorProcess:
         self._pipe.send(exchange)
 
     def close(self) -> None:
+        """Ends the process and removes its files."""
         self._pipe.close()
         end_process(self._process)
         self._directory.cleanup()
@@ -211,6 +215,7 @@ def _run_child(serve: Callable[[Connection], None], frame_bytes: int, inflight: 
 
 
 def serve_ottla_server(pipe: Connection) -> None:
+    """Runs Ottla's server with a handler that discards every request. Sends its port through the pipe."""
     import asyncio
 
     import uvloop
@@ -241,6 +246,7 @@ def serve_ottla_server(pipe: Connection) -> None:
 
 
 def print_row(name: str, result: FloorResult) -> None:
+    """Prints one line of the table."""
     latency = result.latency
     print(
         f"{name:<14} {result.frame_bytes:>8} {result.inflight:>9}"
@@ -250,6 +256,7 @@ def print_row(name: str, result: FloorResult) -> None:
 
 
 def main() -> None:
+    """Measures the floor with each frame size and number of requests in flight, and prints the table."""
     parser = argparse.ArgumentParser(description="The floor: a bare socket reader that writes to a file.")
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--dir", default=None, help="a directory on the disk to measure (default: the temporary one)")

@@ -36,6 +36,7 @@ class PreparedBatch:
 
     @property
     def value_bytes(self) -> int:
+        """The size of all values, without the overhead of records and batch."""
         return self.record_count * self.record_bytes
 
 
@@ -55,6 +56,7 @@ def framed(header: bytes, body: bytes) -> bytes:
 
 
 def produce_frame(topic: str, batch: PreparedBatch, partition: int = 0) -> bytes:
+    """Returns a produce request of one batch with acks=all, ready to be sent."""
     header = request_header(PRODUCE, PRODUCE_VERSION, 1, CLIENT_ID)
     topics = [(topic, [(partition, batch.data)])]
     return framed(header, b"".join(encode_produce_request(PRODUCE_VERSION, None, ACKS_ALL, TIMEOUT_MS, topics)))
@@ -66,6 +68,7 @@ def produce_error_at(topic: str) -> int:
 
 
 def fetch_frame(topic: str, offset: int, max_bytes: int = FETCH_BYTES) -> bytes:
+    """Returns a fetch request of partition 0 that waits up to 500 ms for a byte, ready to be sent."""
     wanted = FetchPartition(0, -1, offset, -1, -1, max_bytes)
     request = FetchRequest(-1, 500, 1, 50 << 20, 0, 0, -1, [(topic, [wanted])], [])
     return framed(request_header(FETCH, FETCH_VERSION, 1, CLIENT_ID), encode_fetch_request(FETCH_VERSION, request))

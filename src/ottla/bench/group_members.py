@@ -100,6 +100,7 @@ class Member(ABC):
         return ErrorCode(_ERROR.unpack_from(reply, len(reply) - COMMIT_ERROR_FROM_END)[0])
 
     def close(self) -> None:
+        """Ends the connection without leaving the group."""
         self._connection.end()
 
     async def _call(self, api: ClientApi, body: Mapping[str, Any]) -> Any:
@@ -240,6 +241,7 @@ class ConsumerMember(Member):
 
 
 async def connect(port: int) -> Connection:
+    """Opens a connection to a broker on this machine."""
     return await Connection.open(
         Address("127.0.0.1", port), client_id="bench", timeout_ms=TIMEOUT_MS, request_timeout_ms=TIMEOUT_MS
     )

@@ -60,10 +60,12 @@ class GroupFigures(NamedTuple):
 
 
 def estimate_s(seconds: float) -> float:
+    """Returns the estimated duration of `measure` in seconds."""
     return len(PROTOCOLS) * (JOIN_ESTIMATE_S + (2 + 2 * RUSH) * seconds)
 
 
 def measure(bench: Workbench, seconds: float) -> list[Row]:
+    """Measures all groups with each protocol, on a new broker each."""
     rows = []
     for protocol in PROTOCOLS:
         bench.advance(0, f"{GROUPS} groups of {MEMBERS}, {protocol.name} protocol")
@@ -101,6 +103,7 @@ class GroupLoad:
         self._members: list[Member] = []
 
     async def run(self, groups: int, members: int, seconds: float) -> list[GroupFigures]:
+        """Lets all members join, then measures the steady load and the highest rates. Closes the members."""
         every_s = self._protocol.heartbeat_every_s
         try:
             measured = [await self._enter(groups, members)]

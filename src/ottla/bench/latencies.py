@@ -11,12 +11,15 @@ Latencies = Mapping[int, int]
 
 
 class Percentiles(NamedTuple):
+    """Percentiles of latencies, in microseconds."""
+
     p50_us: float
     p99_us: float
     p999_us: float
 
 
 def percentile(latencies: Latencies, share: float) -> float:
+    """Returns the latency in microseconds that this share of the requests does not exceed; 0 if there are none."""
     left = share * sum(latencies.values())
     for microseconds in sorted(latencies):
         left -= latencies[microseconds]
@@ -26,6 +29,7 @@ def percentile(latencies: Latencies, share: float) -> float:
 
 
 def percentiles(latencies: Latencies) -> Percentiles:
+    """Returns the median, the 99th and the 99.9th percentile."""
     return Percentiles(*(percentile(latencies, share) for share in (0.5, 0.99, 0.999)))
 
 

@@ -35,10 +35,12 @@ class Traffic:
 
 
 def estimate_s(bench_seconds: float) -> float:
+    """Returns the estimated duration of `measure` for one durability class, in seconds."""
     return 2 * bench_seconds + 2.0
 
 
 def measure(bench: Workbench, name: str, record_bytes: int, seconds: float) -> list[Row]:
+    """Writes a topic of each durability class and reads it back."""
     written_rows, read_rows = [], []
     for durability in CLASSES:
         topic = f"client-{record_bytes}-{durability}"
@@ -58,6 +60,7 @@ def measure(bench: Workbench, name: str, record_bytes: int, seconds: float) -> l
 
 
 def figures_of(traffic: Traffic, record_bytes: int) -> dict[str, float]:
+    """Returns the figures of a row; the CPU time is that of the broker."""
     total_bytes = traffic.records * record_bytes
     return {
         "mb_per_s": rate(total_bytes / 1e6, traffic.seconds),

@@ -63,6 +63,7 @@ class LoadResult:
 
     @property
     def requests_per_s(self) -> float:
+        """The rate over the measured time."""
         return rate(self.requests, self.seconds)
 
 
@@ -97,6 +98,7 @@ class LoadDriver:
             self._poll.register(descriptor, select.EPOLLIN)
 
     def run(self) -> LoadResult:
+        """Warms up, measures, then waits for the replies that are still due."""
         load, measured = self._load, LoadResult()
         for pipeline in self._pipelines:
             pipeline.send(load.inflight // load.connections)
@@ -150,6 +152,7 @@ class Pipeline:
 
     @property
     def descriptor(self) -> int:
+        """The socket's file descriptor, for polling."""
         return self._connection.fileno()
 
     def take_turn(self, latencies: dict[int, int]) -> int:
@@ -166,6 +169,7 @@ class Pipeline:
             self._note({}, time.perf_counter(), self._receive())
 
     def send(self, count: int) -> None:
+        """Sends the next `count` prepared requests in one system call and notes the time."""
         at, size = self._at, count * self._load.request_bytes
         self._at = (at + size) % self._cycle_bytes
         self._under_way.append((time.perf_counter(), count))

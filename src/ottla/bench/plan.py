@@ -72,6 +72,7 @@ def steps_for(bench: Workbench, *, quick: bool) -> list[Step]:
 
 
 def transactions_step(bench: Workbench, *, quick: bool) -> Step:
+    """Returns the step that measures transactions."""
     seconds = transactions.SECONDS_QUICK if quick else transactions.SECONDS
     repetitions = transactions.REPETITIONS_QUICK if quick else transactions.REPETITIONS
     estimate_s = transactions.estimate_s(seconds, repetitions)

@@ -38,6 +38,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def cpu_seconds_of_all(pids: Iterable[int]) -> float:
+    """Returns the CPU time of all these processes together."""
     return sum(cpu_seconds(pid) for pid in pids)
 
 
@@ -100,6 +101,7 @@ class Worker:
 
     @property
     def pid(self) -> int:
+        """The process id of the worker."""
         assert self._process.pid is not None, "it is started when it is made"
         return self._process.pid
 
@@ -115,6 +117,7 @@ class Worker:
         return cast("T", result)
 
     def close(self) -> None:
+        """Closes the pipe, at which the process ends; kills it if it does not within seconds."""
         self._pipe.close()
         end_process(self._process)
 

@@ -66,6 +66,7 @@ REPLICATED_FLOORS = (FLOOR,)
 
 
 def estimate_s(pace: Pace, floors: Sequence[str] = FLOORS) -> float:
+    """Returns the estimated duration of one case, in seconds."""
     return pace.repetitions * (len(floors) + len(CLASSES)) * pace.measurement_s
 
 
@@ -97,6 +98,7 @@ def measure(bench: Workbench, case: ProduceCase, target: Target, pace: Pace) -> 
 
 
 def goal_for(case: ProduceCase, subject: str, runs: dict[str, list[LoadResult]], target: Target) -> Goal | None:
+    """Returns the goal of a row, or None. Only a single broker has goals."""
     if subject != case.goal_of or not isinstance(target, OneBroker):
         return None
     if subject == "cache":
@@ -127,6 +129,7 @@ def run_on_floor(
 def run_on_broker(
     bench: Workbench, case: ProduceCase, batch: PreparedBatch, topic: str, target: Target, pace: Pace
 ) -> LoadResult:
+    """Drives one topic and checks that every acknowledged record is in the log."""
     frame = produce_frame(topic, batch)
     with target.caller(topic) as caller:
         begin_offset = caller.end_offset(topic)

@@ -26,10 +26,12 @@ class Goal:
 
     @property
     def met(self) -> bool:
+        """True if the value is on the right side of the bound."""
         return self.value < self.bound if self.is_upper else self.value >= self.bound
 
     @property
     def text(self) -> str:
+        """The value, the bound and whether it is met, as a table shows it."""
         sign = "<" if self.is_upper else ">="
         return f"{self.value:.3g} {self.what}, goal {sign} {self.bound:g}: {'met' if self.met else 'not met'}"
 
@@ -49,6 +51,7 @@ class Row:
 
     @property
     def name(self) -> str:
+        """The group, case and subject in one line."""
         return " ".join(part for part in (self.group, self.case, self.subject) if part)
 
 

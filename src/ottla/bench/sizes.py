@@ -75,6 +75,7 @@ def start_cluster(directory: Path) -> tuple[float, float]:
 
 
 def estimate_topics_s(count: int) -> float:
+    """Returns the estimated duration of creating this many topics."""
     return 3.0 + count * ESTIMATE_A_TOPIC_S
 
 

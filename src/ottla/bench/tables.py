@@ -50,14 +50,17 @@ COLUMNS: dict[str, tuple[str, Format]] = {
 
 
 def columns_of(rows: Sequence[Row]) -> list[str]:
+    """Returns the figures that any of the rows has, in the order of the columns."""
     return [name for name in COLUMNS if any(name in row.figures for row in rows)]
 
 
 def cell(row: Row, name: str) -> str:
+    """Returns a figure as the table shows it; empty if the row lacks it."""
     return COLUMNS[name][1](row.figures[name]) if name in row.figures else ""
 
 
 def table_of(group: str, rows: Sequence[Row]) -> Table:
+    """Returns the table of one group of rows."""
     names = columns_of(rows)
     table = Table(title=group, title_justify="left", title_style="bold")
     table.add_column("")
@@ -83,12 +86,14 @@ def table_of(group: str, rows: Sequence[Row]) -> Table:
 
 
 def goal_text(goal: Goal | None) -> Text:
+    """Returns the goal, green if it is met and yellow if not; empty without one."""
     if goal is None:
         return Text("")
     return Text(goal.text, style="green" if goal.met else "yellow")
 
 
 def failed_heading(failures: Sequence[str]) -> str:
+    """Returns the heading of the steps that could not be measured, with their number."""
     return f"{len(failures)} step{'' if len(failures) == 1 else 's'} could not be measured"
 
 
@@ -101,6 +106,7 @@ def print_failures(console: Console, failures: Sequence[str]) -> None:
 
 
 def print_rows(console: Console, rows: Sequence[Row]) -> None:
+    """Prints one table for each group."""
     for group, found in groupby(sorted(rows, key=_group_order), key=lambda row: row.group):
         console.print(table_of(TITLES.get(group, group), list(found)))
 

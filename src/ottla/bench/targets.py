@@ -25,7 +25,9 @@ class Target(ABC):
         """Creates topics, each with one partition."""
 
     @abstractmethod
-    def delete(self, topics: Sequence[str]) -> None: ...
+    def delete(self, topics: Sequence[str]) -> None:
+        """Deletes topics that `create` created."""
+        ...
 
     @abstractmethod
     def leader(self, topic: str) -> BrokerProcess:
@@ -36,6 +38,7 @@ class Target(ABC):
         """Returns the processes whose CPU time counts."""
 
     def caller(self, topic: str) -> Caller:
+        """Opens a connection to the leader of a topic."""
         return Caller(self.leader(topic).port)
 
 

@@ -49,6 +49,7 @@ def figures_of(content: Content, runs: Sequence[LoadResult], floor: Sequence[Loa
 
 
 def cpu_s_per_gb(content: Content, run: LoadResult) -> float:
+    """Returns the server's CPU seconds for each gigabyte of values."""
     return per(run.server_cpu_s, run.requests * content.value_bytes / 1e9)
 
 

@@ -35,6 +35,7 @@ class TransactionResult:
 
     @property
     def records_per_s(self) -> float:
+        """The rate of committed records over the measured time."""
         return rate(self.records, self.seconds)
 
 
@@ -47,10 +48,12 @@ class Meter:
         self._began = (time.perf_counter(), cpu_seconds(broker_pid), time.process_time())
 
     def committed(self, records: int, began_s: float) -> None:
+        """Counts a committed transaction that began at this time."""
         self.measured.records += records
         self.measured.latencies[int((time.perf_counter() - began_s) * 1e6)] += 1
 
     def end(self, offsets_taken: int) -> TransactionResult:
+        """Ends the measurement and returns its result."""
         began_s, broker_cpu_s, driver_cpu_s = self._began
         self.measured.seconds = time.perf_counter() - began_s
         self.measured.broker_cpu_s = cpu_seconds(self._pid) - broker_cpu_s
@@ -80,6 +83,7 @@ class Load:
         self._prepared = [(count, made[count]) for count in counts]
 
     async def run(self, producers: int, seconds: float) -> TransactionResult:
+        """Starts the producers, warms up, and measures."""
         made = [await self._begin(partition) for partition in range(producers)]
         try:
             for each_s in (seconds * WARM_UP, seconds):
@@ -132,5 +136,6 @@ class Load:
 
 
 def batch_sizes(size: int) -> list[int]:
+    """Splits a transaction of this many records into batches."""
     full, rest = divmod(size, RECORDS_A_BATCH)
     return [RECORDS_A_BATCH] * full + ([rest] if rest else [])

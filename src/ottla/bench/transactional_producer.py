@@ -124,6 +124,7 @@ class TransactionalProducer:
         self.offsets_taken += 1
 
     def close(self) -> None:
+        """Ends the connection; an open transaction stays open until its timeout."""
         self._connection.end()
 
 
@@ -133,6 +134,7 @@ def _check(error: ErrorCode) -> None:
 
 
 def batch_of(value: bytes, record_count: int, timestamp_ms: int, *, transactional: bool) -> bytearray:
+    """Returns a sealed batch of equal records without keys."""
     encoder = RowEncoder(INT32_MAX)
     for _ in range(record_count):
         encoder.append(None, value, [], timestamp_ms)

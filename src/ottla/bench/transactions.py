@@ -57,11 +57,13 @@ class Runs:
     found: dict[int, list[TransactionResult]] = field(default_factory=lambda: {size: [] for size in (PLAIN, *SIZES)})
 
     def shares(self, size: int) -> list[float]:
+        """Returns the record rate at this size as a share of the plain one, for each repetition."""
         plain, found = self.found[PLAIN], self.found[size]
         return [per(each.records_per_s, other.records_per_s) for each, other in zip(found, plain, strict=True)]
 
 
 def estimate_s(seconds: float, repetitions: int) -> float:
+    """Returns the estimated duration of `measure` in seconds."""
     return len(SUBJECTS) * (len(SIZES) + 1) * repetitions * _measurement_s(seconds) + 3.0
 
 
@@ -71,6 +73,7 @@ def _measurement_s(seconds: float) -> float:
 
 
 def measure(bench: Workbench, seconds: float, repetitions: int) -> list[Row]:
+    """Measures all subjects and sizes in turns, once for each repetition."""
     runs = {subject.name: Runs() for subject in SUBJECTS}
     for _ in range(repetitions):
         for subject in SUBJECTS:
@@ -99,6 +102,7 @@ def _run(bench: Workbench, subject: Subject, size: int, seconds: float) -> Trans
 
 
 def case_of(size: int) -> str:
+    """Returns a transaction size in words."""
     if size == PLAIN:
         return "plain idempotent"
     return f"{size:,} {'record' if size == 1 else 'records'} a transaction"

@@ -45,6 +45,7 @@ class Load:
         self._offsets_taken = 0
 
     def run(self, seconds: float) -> TransactionResult:
+        """Warms up, then measures."""
         if self._size:
             self._producer.init_transactions(TIMEOUT_S)
         for each_s in (seconds * WARM_UP, seconds):

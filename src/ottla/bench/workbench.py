@@ -63,6 +63,7 @@ class Workbench:
 
     @cached_property
     def one(self) -> OneBroker:
+        """The shared broker as a target."""
         return OneBroker(lambda: self.broker)
 
     @cached_property
@@ -74,10 +75,12 @@ class Workbench:
 
     @cached_property
     def floor(self) -> FloorProcess:
+        """The floor, started when first used."""
         return self._stack.enter_context(FloorProcess(str(self.directory)))
 
     @cached_property
     def driver(self) -> Worker:
+        """The process that generates load, started when first used."""
         return self._stack.enter_context(Worker())
 
     @property
@@ -86,6 +89,7 @@ class Workbench:
         return int(time.time() * 1000) + TIMESTAMP_AHEAD_MS
 
     def new_broker(self, config: Mapping[str, str] | None = None) -> BrokerProcess:
+        """Starts a broker with an empty data directory, which ends with the workbench at the latest."""
         self._brokers += 1
         broker = BrokerProcess(
             self.directory / f"broker-{self._brokers}",
@@ -97,6 +101,7 @@ class Workbench:
         return broker.start()
 
     def caller(self, broker: BrokerProcess | None = None) -> Caller:
+        """Opens a connection to this broker, or to the shared one."""
         return Caller((broker or self.broker).port)
 
     def __enter__(self) -> Self:

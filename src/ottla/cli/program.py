@@ -64,6 +64,7 @@ def options(
         bool, typer.Option("--version", "-V", is_eager=True, callback=_print_version, help="Print the version.")
     ] = False,
 ) -> None:
+    """Applies the options that precede a command."""
     if debug:
         want_debug()
 

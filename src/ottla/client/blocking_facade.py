@@ -19,7 +19,9 @@ T = TypeVar("T")
 class AsyncClient(Protocol):
     """A client that a `Facade` can wrap."""
 
-    async def start(self) -> None: ...
+    async def start(self) -> None:
+        """Connects to the cluster. Called once, before any other method."""
+        ...
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -108,12 +108,15 @@ class ArchiveOnlyLog:
 
     @classmethod
     async def of(cls, place: str, topic: str) -> ArchiveOnlyLog:
+        """Opens the archive of a topic and uses its last gapless range."""
         return cls(ArchivedPart.alone(await asyncio.to_thread(_open, place, topic)))
 
     async def tail(self) -> Tail:
+        """Returns the bounds of the archived range."""
         return self.part.tail
 
     async def read_chunks(self, first: int, until: int | None = None) -> AsyncIterator[list[Entry]]:
+        """Yields archived entries up to `until` (exclusive) or the end of the archive, read in a thread."""
         async for chunk in self.part.read_in_thread(first, self.part.end if until is None else until):
             yield chunk
 
@@ -125,9 +128,11 @@ class SyncArchiveOnlyLog:
         self.part = ArchivedPart.alone(_open(place, topic))
 
     def tail(self) -> Tail:
+        """Returns the bounds of the archived range."""
         return self.part.tail
 
     def read_chunks(self, first: int, until: int | None = None) -> Iterator[list[Entry]]:
+        """Yields archived entries up to `until` (exclusive) or the end of the archive."""
         return self.part.read(first, self.part.end if until is None else until)
 
 
@@ -140,6 +145,7 @@ class ArchivedLog:
 
     @classmethod
     async def of(cls, live: Log, place: str, topic: str) -> ArchivedLog:
+        """Opens the archive and joins it to the live log. Raises ArchiveError if they leave a gap or do not match."""
         archive = await asyncio.to_thread(_open, place, topic)
         tail = await live.tail()
         part = ArchivedPart.of(archive, tail)
@@ -150,9 +156,11 @@ class ArchivedLog:
         return cls(live, part)
 
     async def tail(self) -> Tail:
+        """Returns the live log's tail, with the start of the archive if that is earlier."""
         return _joined(await self._live.tail(), self.part)
 
     async def read_chunks(self, first: int, until: int | None = None) -> AsyncIterator[list[Entry]]:
+        """Yields entries from the archive, then from the live log, up to `until` (exclusive) or the end."""
         end = (await self._live.tail()).end_offset if until is None else until
         if first < self.part.end:
             async for chunk in self.part.read_in_thread(first, end):
@@ -178,9 +186,11 @@ class SyncArchivedLog:
                 break
 
     def tail(self) -> Tail:
+        """Returns the live log's tail, with the start of the archive if that is earlier."""
         return _joined(self._live.tail(), self.part)
 
     def read_chunks(self, first: int, until: int | None = None) -> Iterator[list[Entry]]:
+        """Yields entries from the archive, then from the live log, up to `until` (exclusive) or the end."""
         end = self._live.tail().end_offset if until is None else until
         if first < self.part.end:
             yield from self.part.read(first, end)

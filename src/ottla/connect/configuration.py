@@ -48,6 +48,7 @@ class ConnectorConfig:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
+        """Returns the form in which the supervisor passes the connector to its worker process."""
         return {"name": self.name, "kind": self.kind, "bootstrap": self.bootstrap, "settings": dict(self.settings)}
 
     def check(self) -> None:

@@ -48,6 +48,7 @@ class SourceBatch:
 
     @property
     def record_count(self) -> int:
+        """The number of records, over all topics."""
         return sum(len(each) for each in self.rows.values())
 
 

@@ -66,9 +66,11 @@ class DeadLetterTopic:
         self._count += 1
 
     def describe(self) -> dict[str, Any]:
+        """Returns the number of rejected records for the status report; nothing if there were none."""
         return {"dead_letters": self._count} if self._count else {}
 
     async def close(self) -> None:
+        """Closes the producer, if any record was rejected so far."""
         if self._producer is not None:
             await self._producer.close()
 

@@ -20,6 +20,7 @@ _READ_TIMEOUT_MS = 60_000
 
 
 def position_topic(connector: str) -> str:
+    """Returns the name of the compacted topic with the positions of this connector."""
     return POSITION_TOPIC_PREFIX + connector
 
 
@@ -29,6 +30,7 @@ def transactional_id(connector: str) -> str:
 
 
 async def ensure_position_topic(bootstrap: str, connector: str) -> None:
+    """Creates the position topic, compacted, unless it exists."""
     await ensure_topic(bootstrap, position_topic(connector), {"cleanup.policy": "compact"})
 
 
@@ -59,6 +61,7 @@ async def read_position(bootstrap: str, connector: str) -> Position | None:
 
 
 def encode_position(position: Position) -> bytes:
+    """Returns the position as compact JSON, the value of its record."""
     return json.dumps(position, separators=(",", ":")).encode()
 
 

@@ -60,9 +60,11 @@ class StatusTopic:
 
     @property
     def is_started(self) -> bool:
+        """True once reports can be written."""
         return self._producer is not None
 
     async def start(self) -> None:
+        """Creates the status topic, compacted, unless it exists, and starts the producer."""
         await ensure_topic(self.bootstrap, STATUS_TOPIC, {"cleanup.policy": "compact"})
         producer = Producer(self.bootstrap, client_id="ottla-connect-status", delivery_timeout_ms=10_000)
         await producer.start()
@@ -76,6 +78,7 @@ class StatusTopic:
         await self._producer.send(STATUS_TOPIC, json.dumps(asdict(status)).encode(), status.name.encode())
 
     async def close(self) -> None:
+        """Flushes pending reports and closes the producer, if it was started."""
         if self._producer is not None:
             await self._producer.close()
 

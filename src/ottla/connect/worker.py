@@ -49,12 +49,14 @@ class Reports:
             self.flush()
 
     def flush(self) -> None:
+        """Writes the latest report at once, even if one was written within the last second."""
         self._write({"state": "running", **self._last})
 
     def waiting(self, reason: str) -> None:
         self._write({"state": "waiting", "error": reason})
 
     def failed(self, reason: str, *, needs_help: bool) -> None:
+        """Reports a failure: final if the operator must help, otherwise one that a restart may cure."""
         self._write({"state": "failed" if needs_help else "restarting", "error": reason})
 
     def _write(self, facts: dict[str, Any]) -> None:
@@ -105,6 +107,7 @@ def _read_config() -> ConnectorConfig:
 
 
 def main() -> int:
+    """Runs one connector until it stops. Returns the exit code: 0, NEEDS_HELP, or TRY_AGAIN."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(message)s")
     config = _read_config()
     reports = Reports()

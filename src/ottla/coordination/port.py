@@ -152,7 +152,9 @@ class Lease(Protocol):
     """The owner's side of a lease. Times are those of the clock's `monotonic_ms`."""
 
     @property
-    def id(self) -> LeaseId: ...
+    def id(self) -> LeaseId:
+        """Identifies the lease in `Put.lease` and `Entry.lease`."""
+        ...
 
     @property
     def ttl_ms(self) -> int:

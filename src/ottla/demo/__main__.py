@@ -28,6 +28,7 @@ DAY_MS = 86_400_000
 
 
 def main() -> int:
+    """Runs all parts of the demo and writes the page. Returns 1 if a proof failed."""
     parser = argparse.ArgumentParser(prog="python -m ottla.demo", description=__doc__)
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))

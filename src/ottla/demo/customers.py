@@ -18,6 +18,8 @@ JOINS = 0.4
 
 
 class CustomerChange(NamedTuple):
+    """One change of a customer."""
+
     timestamp_ms: int
     id: int
     row: str | None
@@ -40,6 +42,7 @@ class Day:
 
     @property
     def bad_job_ms(self) -> int:
+        """The time at which the faulty job damages the table."""
         return self.midnight_ms + BAD_JOB_AT * MINUTE_MS
 
 

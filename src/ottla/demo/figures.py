@@ -7,6 +7,7 @@ from ottla.demo.results import CrashResults
 
 
 def figures_of(story: CrashResults) -> list[tuple[str, str]]:
+    """Returns names and values of the figures, in the order in which they are shown."""
     rows = [
         ("written and acknowledged", _rate(story.records, story.write_s)),
         ("acknowledged before the kill of the leader", f"{story.acknowledged_before_kill:,}"),

@@ -71,6 +71,7 @@ def rates_of(samples: Sequence[Sample], buckets: int) -> list[tuple[float, float
 
 
 def event_text(event: Event) -> str:
+    """Returns the label of an event, with its time."""
     return f"{event.text}, {event.at_s:.1f} s"
 
 
@@ -135,4 +136,5 @@ def table_plot(rows_by_minute: list[tuple[int, int]], bad_job_ms: int, restored:
 
 
 def clock(at_ms: int) -> str:
+    """Returns the time of day in UTC, as hours and minutes."""
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%H:%M")

@@ -108,7 +108,12 @@ class Applier(Protocol):
 
 @runtime_checkable
 class ByKeyApplier(Applier, Protocol):
-    """An applier that several processes can replay for; each reduces a part of the log to its last changes."""
+    """An applier that several processes can replay for; each reduces a part of the log to its last changes.
+
+    class Cache(RowTables):
+        def by_key(self):
+            return True  # a row depends only on the last change of its key
+    """
 
     def by_key(self) -> bool:
         """Returns whether only the last change of a key matters, independent of earlier changes and of other keys.

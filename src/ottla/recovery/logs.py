@@ -11,11 +11,19 @@ class LogEntry(Protocol):
     """One committed record of a log."""
 
     @property
-    def offset(self) -> int: ...
+    def offset(self) -> int:
+        """The position in the log. Offsets increase but may have gaps."""
+        ...
+
     @property
-    def data(self) -> bytes: ...
+    def data(self) -> bytes:
+        """The bytes that were appended."""
+        ...
+
     @property
-    def timestamp_ms(self) -> int: ...
+    def timestamp_ms(self) -> int:
+        """The timestamp of the record, in milliseconds since the Unix epoch."""
+        ...
 
 
 class LogTail(Protocol):

@@ -26,6 +26,7 @@ class OttlaDataSource(WorkerPickle, DataSource):
 
     @classmethod
     def name(cls) -> str:
+        """Returns the name for `spark.read.format(...)`."""
         return "ottla"
 
     @in_one_sentence
@@ -37,11 +38,13 @@ class OttlaDataSource(WorkerPickle, DataSource):
 
     @in_one_sentence
     def reader(self, schema: StructType) -> BatchReader:
+        """Returns the reader of a batch query. Raises OptionError for bad options."""
         from ottla.spark.source.batch import BatchReader
 
         return BatchReader(self.options, schema)
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
+        """Returns the reader of a streaming query. Bad options are reported when the query starts."""
         from ottla.spark.source.stream import RefusedStreamReader, StreamReader
 
         try:
@@ -51,12 +54,14 @@ class OttlaDataSource(WorkerPickle, DataSource):
 
     @in_one_sentence
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        """Returns the writer of a batch write."""
         from ottla.spark.sink.writers import BatchWriter
 
         return BatchWriter(self.options, schema, overwrite=overwrite)
 
     @in_one_sentence
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 - Spark's name
+        """Returns the writer of a streaming query. `overwrite` has no effect: rows are always appended."""
         from ottla.spark.sink.writers import StreamWriter
 
         return StreamWriter(self.options, schema)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 
 def in_brackets(text: Column) -> Column:
+    """Returns the text as the only element of a JSON array, so that text after a value makes it invalid."""
     from pyspark.sql import functions as sf
 
     return sf.concat(sf.lit("["), text, sf.lit("]"))

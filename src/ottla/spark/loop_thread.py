@@ -37,6 +37,7 @@ class LoopThread:
         return self.submit(work).result()
 
     def close(self) -> None:
+        """Stops the event loop and waits for the thread. Calling it again does nothing."""
         if self._loop.is_closed():
             return
         self._loop.call_soon_threadsafe(self._loop.stop)

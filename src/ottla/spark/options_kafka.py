@@ -138,6 +138,7 @@ def check_security(full_name: str, name: str, text: str) -> None:
 
 
 def bootstrap_servers(options: Mapping[str, str]) -> str:
+    """Returns the option `kafka.bootstrap.servers`. Raises OptionError if it is missing."""
     servers = options.get(SERVERS, "").strip()
     if not servers:
         raise OptionError(SERVERS, "", 'must be given, for example "127.0.0.1:9092"')

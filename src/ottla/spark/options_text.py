@@ -21,6 +21,7 @@ class OptionError(ValueError):
 
 
 def to_int(name: str, text: str) -> int:
+    """Parses a whole number. Raises OptionError."""
     try:
         return int(text.strip())
     except ValueError:
@@ -28,6 +29,7 @@ def to_int(name: str, text: str) -> int:
 
 
 def to_positive(name: str, text: str) -> int:
+    """Parses a whole number of at least 1. Raises OptionError."""
     number = to_int(name, text)
     if number < 1:
         raise OptionError(name, text, "is at least 1")
@@ -35,6 +37,7 @@ def to_positive(name: str, text: str) -> int:
 
 
 def to_bool(name: str, text: str) -> bool:
+    """Parses `true` or `false`, in any case. Raises OptionError."""
     if text.strip().lower() not in {"true", "false"}:
         raise OptionError(name, text, "is true or false")
     return text.strip().lower() == "true"
@@ -49,6 +52,7 @@ def to_milliseconds(name: str, text: str) -> int:
 
 
 def to_partitions(name: str, text: str) -> list[TopicPartition]:
+    """Parses partitions from JSON such as `{"orders":[0,1]}`. Returns them sorted. Raises OptionError."""
     example = 'is JSON such as {"orders":[0,1],"bills":[0]}'
     found = _json_of_topics(name, text, example)
     try:

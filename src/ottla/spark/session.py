@@ -88,4 +88,5 @@ def _make_active(spark: SparkSession) -> None:
 
 
 def is_local(master: str) -> bool:
+    """Returns whether the master runs in this process, as `local` or `local[N]`."""
     return master == "local" or master.startswith("local[")

@@ -33,6 +33,7 @@ BROKERS = 3
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds `--ottla-brokers`, the number of brokers that the fixture `ottla_cluster` starts."""
     parser.getgroup("ottla").addoption(
         "--ottla-brokers",
         type=int,

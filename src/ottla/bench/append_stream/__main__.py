@@ -38,6 +38,7 @@ class Bench:
         self.rows: dict[tuple[str, Case | None], AppendResult] = {}
 
     def run(self) -> None:
+        """Starts the clusters, then measures the floors and every case in each round; rounds are interleaved."""
         with ExitStack() as ends:
             echo = ends.enter_context(echo_server())
             clusters = {
@@ -92,18 +93,21 @@ class Bench:
 
 
 def run(driving: Any) -> Any:
+    """Runs a coroutine on uvloop and returns its result."""
     import uvloop
 
     return uvloop.run(driving)
 
 
 def describe(case: Case | None) -> str:
+    """Returns a case in words; empty for a floor, which has none."""
     if case is None:
         return ""
     return f"{case.replicas} x {case.durability}, acks {case.acks}, {case.size_bytes} B, {case.in_flight} in flight"
 
 
 def print_table(rows: dict[tuple[str, Case | None], AppendResult]) -> None:
+    """Prints a line for each case and subject."""
     print(f"{'case':52} {'who':26} {'appends/s':>10} {'p50 ms':>8} {'p99 ms':>8} {'p99.9 ms':>9}")
     for (name, case), found in sorted(rows.items(), key=lambda each: (describe(each[0][1]), each[0][0])):
         figures = f"{found.rate:10,.0f} {found.at(50):8.3f} {found.at(99):8.3f} {found.at(99.9):9.3f}"
@@ -132,6 +136,7 @@ def print_goals(rows: dict[tuple[str, Case | None], AppendResult]) -> None:
 
 
 def parse_options() -> argparse.Namespace:
+    """Parses the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement in each round")
     parser.add_argument("--rounds", type=int, default=3)
@@ -147,6 +152,7 @@ def parse_options() -> argparse.Namespace:
 
 
 def main() -> int:
+    """Runs the benchmark, prints the tables and writes the JSON lines if asked to. Returns the exit code."""
     options = parse_options()
     with tempfile.TemporaryDirectory(dir=options.directory) as directory:
         bench = Bench(options, Path(directory))

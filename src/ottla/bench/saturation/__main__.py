@@ -28,6 +28,7 @@ QUICK_SECONDS = 1.5
 
 
 def main() -> int:
+    """Runs the chosen configurations, prints tables and checks, and stores the rows. Returns 1 if some failed."""
     options = parse_options()
     console = Console(width=None if sys.stdout.isatty() else 220)
     try:
@@ -81,6 +82,7 @@ def measure_all(
 
 
 def print_plan(console: Console, plan: list[Configuration], terms: Terms) -> None:
+    """Prints the configurations, their loads and estimated durations."""
     for each in plan:
         loads = ", ".join(load.name for load in each.loads)
         console.print(f"{each.estimate_s(terms.seconds):6.0f} s  {each.name}: {loads}", highlight=False)
@@ -88,6 +90,7 @@ def print_plan(console: Console, plan: list[Configuration], terms: Terms) -> Non
 
 
 def parse_options() -> argparse.Namespace:
+    """Parses the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m ottla.bench.saturation", description="What a cluster does with more than it can take."
     )
@@ -112,6 +115,7 @@ def parse_options() -> argparse.Namespace:
 
 
 def positive(text: str) -> float:
+    """Parses a finite number above zero, for argparse."""
     value = float(text)
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text} is not a positive number")
@@ -119,6 +123,7 @@ def positive(text: str) -> float:
 
 
 def count(text: str) -> int:
+    """Parses a whole number of at least 1, for argparse."""
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text} is not at least 1")

@@ -64,6 +64,7 @@ class Generators:
             worker.kill()
 
     def close(self) -> None:
+        """Ends all processes."""
         for worker in (*self.producers, self.probe):
             worker.close()
 

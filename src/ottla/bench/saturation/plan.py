@@ -44,15 +44,18 @@ class Configuration:
 
     @property
     def name(self) -> str:
+        """The configuration in words, as tables and `--only` use it."""
         plural = "" if self.partitions == 1 else "s"
         kind = "idempotent" if self.is_idempotent else "not idempotent"
         return f"{self.size}, {self.partitions} partition{plural}, {kind}"
 
     @property
     def is_burst(self) -> bool:
+        """True if the last load is a burst instead of a steady rate."""
         return self.loads[-1].name == BURST
 
     def estimate_s(self, seconds: float) -> float:
+        """Returns the estimated duration with rows of this many seconds."""
         return START_S + sum(_estimate_s(load, seconds) for load in self.loads)
 
 
@@ -63,6 +66,7 @@ def _estimate_s(load: Load, seconds: float) -> float:
 
 
 def factor_name(factor: float) -> str:
+    """Returns the name of a load that offers a multiple of the peak."""
     return f"{factor:g}x"
 
 

@@ -50,6 +50,7 @@ class WaitTimes:
     """Lost connections, timeouts, and replies with an error."""
 
     def merge(self, other: WaitTimes) -> None:
+        """Adds the waits and errors of another probe."""
         self.latencies.merge(other.latencies)
         self.late_max_us = max(self.late_max_us, other.late_max_us)
         self.errors += other.errors

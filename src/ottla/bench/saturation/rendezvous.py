@@ -52,8 +52,10 @@ class Rendezvous:
         unfinished.rename(self._start)
 
     def end(self) -> None:
+        """Tells all processes to stop."""
         self._end.touch()
 
     @property
     def has_ended(self) -> bool:
+        """True once `end` was called, in any process."""
         return self._end.exists()

@@ -39,24 +39,29 @@ class SaturationResult:
 
     @property
     def acknowledged_in_time(self) -> int:
+        """Records acknowledged while load was offered; for a peak or a burst, all of them."""
         if self.load.name in (PEAK, BURST):
             return self.acknowledged
         return sum(each.acknowledged_in_time for each in self.offered)
 
     @property
     def acknowledged(self) -> int:
+        """Records acknowledged by the end, including those that arrived while the queues drained."""
         return sum(each.acknowledged for each in self.offered)
 
     @property
     def warm_up(self) -> int:
+        """Records written before the measurement began, to connect the producers."""
         return sum(each.warm_up for each in self.offered)
 
     @property
     def records_per_s(self) -> float:
+        """The goodput: records acknowledged in time, per second."""
         return rate(self.acknowledged_in_time, self.seconds)
 
 
 def figures_of(row: SaturationResult) -> dict[str, float]:
+    """Returns the figures of a row, as they are stored."""
     offered = sum(each.offered for each in row.offered)
     record_bytes = row.configuration.record_bytes
     figures = {

@@ -49,6 +49,7 @@ BROKEN: dict[str, Callable[[Row], bool]] = {
 
 
 def table_of(rows: Sequence[Row], durability: str) -> Table:
+    """Returns the table of the terminal: a section for each configuration."""
     title = f"saturation: three brokers, RF 3, acks=all, {durability} (probe and produce: ms that another client waits)"
     table = Table(title=title, title_justify="left", title_style="bold")
     table.add_column("")
@@ -66,6 +67,7 @@ def table_of(rows: Sequence[Row], durability: str) -> Table:
 
 
 def cell(row: Row, name: str) -> Text:
+    """Returns a figure as the table shows it: red if it breaks a rule, `?` if it is missing."""
     if name not in row.figures:
         return Text("?", style="red")
     is_broken = name in BROKEN and BROKEN[name](row)
@@ -73,6 +75,7 @@ def cell(row: Row, name: str) -> Text:
 
 
 def print_checks(console: Console, checks: Sequence[Check]) -> None:
+    """Prints which rules held at every load, with the worst value of each."""
     console.print("At any offered load:", style="bold")
     for check in checks:
         mark = "[green]kept   [/green]" if check.is_kept else "[red]broken [/red]"

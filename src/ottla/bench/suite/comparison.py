@@ -29,11 +29,13 @@ class Change:
         return "better" if (self.ratio.ratio > 1) == FIGURES[self.figure].higher_is_better else "worse"
 
     def cells(self) -> list[str]:
+        """Returns the row of a table."""
         ratios = [f"{value:.2f}" for value in self.ratio]
         values = [shown(self.figure, value) for value in (self.earlier, self.later)]
         return [self.target, self.label, FIGURES[self.figure].heading, *values, *ratios, self.verdict]
 
     def as_json(self) -> dict[str, Any]:
+        """Returns the change with both values, the ratio with its interval, and the verdict."""
         return {
             "target": self.target,
             "label": self.label,

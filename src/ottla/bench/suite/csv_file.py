@@ -13,6 +13,7 @@ CSV_FILE = "results.csv"
 
 
 def write_csv(directory: Path, results: Results) -> Path:
+    """Writes the file next to the results and returns its path. Figures that no line has are left out."""
     path = (directory if directory.is_dir() else directory.parent) / CSV_FILE
     figures = [name for name in FIGURES if any(name in line["figures"] for line in results.lines)]
     with path.open("w", encoding="utf-8", newline="") as file:

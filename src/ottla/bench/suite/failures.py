@@ -20,6 +20,7 @@ class Failure(NamedTuple):
 
     @property
     def text(self) -> str:
+        """The failure in one line."""
         return f"{self.what}: {self.reason}" + (f" ({self.extent})" if self.extent else "")
 
 
@@ -35,4 +36,5 @@ def failures_of(results: Results) -> list[Failure]:
 
 
 def heading_of(failures: Sequence[Failure]) -> str:
+    """Returns the heading of a list of failures, with their number."""
     return f"{len(failures)} row{'' if len(failures) == 1 else 's'} failed"

@@ -21,10 +21,12 @@ class RatioGoal:
     """Whether the goal is for the subject's figure itself."""
 
     def is_met(self, ratio: float) -> bool:
+        """Returns whether the ratio is on the right side of the bound."""
         return ratio >= self.bound if self.at_least else ratio <= self.bound
 
     @property
     def text(self) -> str:
+        """The goal in the syntax of a matrix file."""
         return f"{'own ' if self.is_own else ''}{self.figure} {'>=' if self.at_least else '<='} {self.bound:g}"
 
 

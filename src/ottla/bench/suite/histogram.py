@@ -41,17 +41,20 @@ class Histogram:
         self.largest_us = 0
 
     def add(self, value_us: int, times: int = 1) -> None:
+        """Records a value, `times` times."""
         bucket = value_us if 0 <= value_us < _EXACT else bucket_of(value_us)
         self.counts[bucket] += times
         if value_us > self.largest_us:
             self.largest_us = value_us
 
     def clear(self) -> None:
+        """Forgets all values."""
         self.counts.clear()
         self.largest_us = 0
 
     @property
     def count(self) -> int:
+        """The number of values recorded."""
         return sum(self.counts.values())
 
     def percentile(self, share: float) -> int:
@@ -64,15 +67,18 @@ class Histogram:
         return 0
 
     def merge(self, other: Histogram) -> None:
+        """Adds the values of another histogram."""
         for bucket, times in other.counts.items():
             self.counts[bucket] += times
         self.largest_us = max(self.largest_us, other.largest_us)
 
     def as_json(self) -> dict[str, int]:
+        """Returns the counts by bucket and the largest value, for `from_json`."""
         return {str(bucket): self.counts[bucket] for bucket in sorted(self.counts)} | {"largest_us": self.largest_us}
 
 
 def from_json(stored: Mapping[str, int]) -> Histogram:
+    """Reads what `Histogram.as_json` returned."""
     found = Histogram()
     found.counts.update({int(bucket): times for bucket, times in stored.items() if bucket != "largest_us"})
     found.largest_us = stored.get("largest_us", 0)
@@ -80,6 +86,7 @@ def from_json(stored: Mapping[str, int]) -> Histogram:
 
 
 def merged(histograms: Iterable[Histogram]) -> Histogram:
+    """Returns a new histogram with the values of all."""
     found = Histogram()
     for each in histograms:
         found.merge(each)

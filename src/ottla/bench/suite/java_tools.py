@@ -37,6 +37,7 @@ _SUMMARY = re.compile(
 
 
 def producer_properties(configuration: Configuration) -> dict[str, str]:
+    """Returns the Java client's settings for a configuration."""
     return {
         "acks": str(configuration["producer.acks"]),
         "enable.idempotence": str(configuration["producer.idempotence"]).lower(),

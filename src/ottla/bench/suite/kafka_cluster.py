@@ -49,14 +49,17 @@ class KafkaCluster:
 
     @property
     def bootstrap(self) -> str:
+        """The addresses of all brokers, separated by commas."""
         return ",".join(f"127.0.0.1:{port}" for port in self._ports)
 
     @property
     def pids(self) -> tuple[int, ...]:
+        """The process ids of the brokers."""
         return tuple(process.pid for process in self._processes)
 
     @property
     def jvm_options(self) -> list[str]:
+        """The options of each broker's JVM, heap included."""
         return [*JVM_OPTIONS, f"-Xms{self._heap_mb}m", f"-Xmx{self._heap_mb}m"]
 
     def format(self) -> None:
@@ -105,6 +108,7 @@ class KafkaCluster:
         return True
 
     def log(self) -> str:
+        """Returns what all brokers have logged."""
         paths = [self._log_path(node) for node in range(1, len(self.settings) + 1)]
         return "\n".join(path.read_text(encoding="utf-8", errors="replace") for path in paths if path.exists())
 
@@ -118,6 +122,7 @@ class KafkaCluster:
         return self._directory / f"kafka-{node}.log"
 
     def kill(self) -> None:
+        """Kills the brokers and waits for their ends. Their data stays."""
         for process in self._processes:
             process.kill()
         for process in self._processes:

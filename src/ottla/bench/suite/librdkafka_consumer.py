@@ -25,6 +25,7 @@ CONSUMER_SETTINGS = {
 
 
 def consume(load: ConsumerLoad) -> ConsumerResult:
+    """Reads from the given offsets on, beginning at the agreed time."""
     from confluent_kafka import Consumer as Librdkafka
     from confluent_kafka import TopicPartition
 

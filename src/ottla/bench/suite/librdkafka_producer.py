@@ -31,6 +31,7 @@ POLL_S = 0.01
 
 
 def producer_settings(configuration: Configuration) -> dict[str, Any]:
+    """Returns librdkafka's settings for a configuration."""
     is_sync = configuration["producer.mode"] == "sync"
     found: dict[str, Any] = {
         "acks": str(configuration["producer.acks"]),

@@ -44,14 +44,17 @@ class ProducerLoad:
 
     @property
     def records(self) -> int:
+        """The number of records to write; 0 if the load is limited by time."""
         return count(self.configuration, "producer.records")
 
     @property
     def is_sync(self) -> bool:
+        """True if each record waits for the acknowledgement of the previous one."""
         return self.configuration["producer.mode"] == "sync"
 
     @property
     def measured_from_ns(self) -> int:
+        """When the warm-up ends and the measurement begins."""
         return self.start_at_ns + int(self.warm_up_s * 1e9)
 
     def phases(self) -> tuple[Phase, Phase]:
@@ -70,10 +73,12 @@ class Phase(NamedTuple):
     records: int = 0
 
     def deadline_ns(self, begin_ns: int) -> int:
+        """Returns when a phase that began at this time ends; never, if it ends by count."""
         return (1 << 62) if self.records else begin_ns + int(self.duration_s * 1e9)
 
     @property
     def records_max(self) -> int:
+        """The number of records after which the phase ends; practically unlimited if it ends by time."""
         return self.records or (1 << 62)
 
     def due_ns(self, begin_ns: int, at: int) -> int:
@@ -140,6 +145,7 @@ class ConsumerResult:
     """Times, with the number of records and of value bytes read by then."""
 
     def note(self, now_ns: int, records: int, value_bytes: int) -> None:
+        """Records that this many more records were read by now."""
         self.records += records
         self.value_bytes += value_bytes
         self.end_ns = now_ns
@@ -162,4 +168,5 @@ def wait_until(moment_ns: int) -> int:
 
 
 def mean_bytes(values: Sequence[bytes]) -> float:
+    """Returns the mean length of the values, of which there must be one."""
     return sum(map(len, values)) / len(values)

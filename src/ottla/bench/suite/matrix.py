@@ -33,6 +33,7 @@ class TargetPlan:
 
     @property
     def speaks(self) -> str:
+        """Whose settings the target understands: `ottla` or `kafka`."""
         return self.flavour or ("kafka" if self.kind == "bootstrap" else self.kind)
 
 
@@ -55,6 +56,7 @@ class Row:
 
     @property
     def key(self) -> str:
+        """Identifies the configuration in results, whatever its label."""
         return key_of(self.configuration)
 
 

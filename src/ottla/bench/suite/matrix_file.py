@@ -29,6 +29,7 @@ class MatrixError(Exception):
 
 
 def read_matrix(path: Path) -> Matrix:
+    """Reads a matrix file. Raises MatrixError if it cannot be read or has a mistake."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as cause:

@@ -18,6 +18,7 @@ class MavenUnavailableError(Exception):
 
 
 def cache_directory() -> Path:
+    """Returns the directory for downloads: the environment variable, or `ottla` in the user's cache."""
     if named := os.environ.get(CACHE_VARIABLE):
         return Path(named)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ottla"

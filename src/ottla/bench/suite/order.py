@@ -31,6 +31,7 @@ class Cell:
 
     @property
     def name(self) -> str:
+        """The target, the label and the repetition, counted from 1."""
         return f"{self.target.name}: {self.row.label} #{self.repetition + 1}"
 
 
@@ -45,6 +46,7 @@ class SkippedCell:
 
 
 def target_key(target: TargetPlan) -> str:
+    """Identifies a target by its name and a hash of its plan, so that a changed plan is another target."""
     plan = asdict(target)
     return target.name + "-" + hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()[:8]
 
@@ -75,6 +77,7 @@ def _distinct(values: Iterable[str]) -> list[str]:
 
 
 def estimate_s(cell: Cell, warm_up_s: float) -> float:
+    """Returns the estimated duration of a cell, from its settings and an assumed rate."""
     configuration = cell.row.configuration
     records = count(configuration, "producer.records")
     rate = number(configuration, "producer.rate") or ASSUMED_PER_S

@@ -22,6 +22,7 @@ RECORDS_A_CALL = 2_000
 
 
 def consume(load: ConsumerLoad) -> ConsumerResult:
+    """Reads from the given offsets on, on an event loop of its own."""
     return run_on_uvloop(_consume(load))
 
 

@@ -27,6 +27,7 @@ REQUEST_BYTES_MIN = 1 << 20
 
 
 def producer_settings(configuration: Configuration) -> dict[str, Any]:
+    """Returns the arguments of `Producer` for a configuration."""
     batch_bytes = count(configuration, "producer.batch_bytes")
     is_sync = configuration["producer.mode"] == "sync"
     return {
@@ -42,6 +43,7 @@ def producer_settings(configuration: Configuration) -> dict[str, Any]:
 
 
 def run_on_uvloop(work: Coroutine[Any, Any, T]) -> T:
+    """Runs a coroutine on uvloop, or on asyncio's loop if uvloop is not installed."""
     try:
         import uvloop
     except ImportError:
@@ -51,6 +53,7 @@ def run_on_uvloop(work: Coroutine[Any, Any, T]) -> T:
 
 
 def produce(load: ProducerLoad) -> ProducerResult:
+    """Writes the load, on an event loop of its own."""
     return run_on_uvloop(_produce(load))
 
 

@@ -31,6 +31,7 @@ BEHIND = 0.01
 
 
 def write_page(directory: Path, results: Results) -> Path:
+    """Writes the page next to the results and returns its path."""
     path = (directory if directory.is_dir() else directory.parent) / PAGE_FILE
     name = escape(str(results.matrix.get("name") or "results"))
     parts = [

@@ -19,11 +19,14 @@ STAMP_BYTES = 8
 
 
 class PreparedRecord(NamedTuple):
+    """A record before it gets its timestamp."""
+
     key: bytes | None
     value: bytes
 
 
 def prepare(configuration: Configuration, seed: int) -> list[PreparedRecord]:
+    """Returns the records that a producer sends round and round. Equal seeds give equal records."""
     random = Random(seed)
     values = random.choices(values_of(configuration, random), k=RING)
     keys = keys_of(configuration, random)
@@ -42,6 +45,7 @@ def values_of(configuration: Configuration, random: Random) -> list[bytes]:
 
 
 def lines_of(path: Path, limit: int) -> list[bytes]:
+    """Returns the non-empty lines of a file, at most `limit` (0: all). Raises ValueError if there are none."""
     lines = [line for line in path.read_bytes().splitlines() if line]
     if not lines:
         raise ValueError(f"{path} has no records")
@@ -49,6 +53,7 @@ def lines_of(path: Path, limit: int) -> list[bytes]:
 
 
 def keys_of(configuration: Configuration, random: Random) -> Sequence[bytes | None]:
+    """Returns a key for each prepared record, distributed by Zipf's law; None for each if keys are off."""
     keys = count(configuration, "producer.keys")
     if not keys:
         return [None] * RING
@@ -69,8 +74,10 @@ def is_stamped(configuration: Configuration) -> bool:
 
 
 def stamped(value: bytes, due_ns: int) -> bytes:
+    """Returns the value with the time at which it was due in its first bytes."""
     return due_ns.to_bytes(STAMP_BYTES, "big") + value[STAMP_BYTES:]
 
 
 def stamp_of(value: bytes) -> int:
+    """Returns the time that `stamped` put into the value."""
     return int.from_bytes(value[:STAMP_BYTES], "big")

@@ -68,6 +68,7 @@ def linear_axis(values: Sequence[float]) -> Axis:
 
 
 def log_axis(values: Sequence[float]) -> Axis:
+    """Returns a logarithmic axis that covers the positive values, with round marks."""
     positive = [value for value in values if value > 0] or [1.0]
     marks = [each * 10.0**power for power in range(-6, 13) for each in _STEPS[:3]]
     low = max(mark for mark in marks if mark <= min(positive) * 1.0001)
@@ -156,6 +157,7 @@ def _row_label(text: str, y: float) -> list[str]:
 
 
 def label_lines(text: str) -> list[str]:
+    """Breaks a label into lines that fit; at least one."""
     return wrap(text, LABEL_CHARACTERS, break_on_hyphens=False) or [""]
 
 
@@ -296,6 +298,7 @@ class ShareRow(NamedTuple):
 
 
 def shares_chart(title: str, rows: Sequence[ShareRow], colour: int) -> str:
+    """Draws horizontal bars for shares from 0 to 1."""
     left, span = 210, 280
     parts = []
     for at, row in enumerate(rows):
@@ -310,10 +313,12 @@ def shares_chart(title: str, rows: Sequence[ShareRow], colour: int) -> str:
 
 
 def rounded(value: float) -> str:
+    """Returns the number with three significant digits, or shortened above 1,000."""
     return f"{value:.3g}" if value < 1000 else number_text(value)
 
 
 def number_text(value: float) -> str:
+    """Returns the number with up to four significant digits; thousands as k, millions as M."""
     if value >= 1e6:
         return f"{value / 1e6:g}M"
     if value >= 10_000:

@@ -24,6 +24,7 @@ class ReadProgress:
         self._last_news_s = now_s
 
     def is_done(self) -> bool:
+        """Returns whether the end is known and every partition has been read up to it."""
         return self._ends is not None and all(self._positions[index] >= end for index, end in self._ends.items())
 
     def nothing_came(self, now_s: float, patience_s: float) -> None:

@@ -13,9 +13,13 @@ from ottla.bench.suite.loads import ConsumerResult, ProducerResult
 class Costs(Protocol):
     """The resource usage of processes over time."""
 
-    def cpu_s(self, group: str, begin_ns: int, end_ns: int) -> float: ...
+    def cpu_s(self, group: str, begin_ns: int, end_ns: int) -> float:
+        """Returns the CPU time that a group of processes used between two moments."""
+        ...
 
-    def resident_bytes_max(self, group: str, begin_ns: int, end_ns: int) -> list[int]: ...
+    def resident_bytes_max(self, group: str, begin_ns: int, end_ns: int) -> list[int]:
+        """Returns the peak memory of each process of the group between two moments; empty if unknown."""
+        ...
 
 
 def produced_figures(produced: Sequence[ProducerResult], costs: Costs) -> dict[str, float]:
@@ -52,6 +56,7 @@ def _latencies(produced: Sequence[ProducerResult]) -> dict[str, float]:
 
 
 def percentile_figures(latencies: Histogram, prefix: str) -> dict[str, float]:
+    """Returns the percentiles by figure name; none without values. The maximum only without a prefix."""
     if not latencies.count:
         return {}
     shares = {"p50_us": 0.5, "p99_us": 0.99, "p999_us": 0.999}
@@ -60,6 +65,7 @@ def percentile_figures(latencies: Histogram, prefix: str) -> dict[str, float]:
 
 
 def consumed_figures(consumed: Sequence[ConsumerResult], costs: Costs | None = None) -> dict[str, float]:
+    """Returns the read rates of all consumers together, and the brokers' CPU time per GB if it is known."""
     begin_ns, end_ns = min(each.begin_ns for each in consumed), max(each.end_ns for each in consumed)
     if end_ns <= begin_ns:
         return {}
@@ -75,4 +81,5 @@ def consumed_figures(consumed: Sequence[ConsumerResult], costs: Costs | None = N
 
 
 def end_to_end_figures(consumed: Sequence[ConsumerResult]) -> dict[str, float]:
+    """Returns the percentiles of the time from when a record was due to when it was read."""
     return percentile_figures(merged(each.latencies for each in consumed), "end_to_end_")

@@ -28,6 +28,7 @@ class CellResult:
 
     @property
     def failures(self) -> list[str]:
+        """The reasons of the repetitions that failed."""
         return list(self.failed.values())
 
     @property
@@ -36,6 +37,7 @@ class CellResult:
         return max(map(len, self.figures.values()), default=0)
 
     def summary(self, figure: str) -> Summary | None:
+        """Returns the median and spread of a figure over the repetitions; None if none has it."""
         values = list(self.figures.get(figure, {}).values())
         return summary(values) if values else None
 
@@ -104,6 +106,7 @@ class Results:
 
     @property
     def targets(self) -> list[str]:
+        """The names of the measured targets, in the order of the matrix."""
         named = [target["name"] for target in self.matrix.get("targets", [])]
         return [name for name in named if any(at[1] == name for at in self.cells)] or list(
             dict.fromkeys(at[1] for at in self.cells)
@@ -111,10 +114,12 @@ class Results:
 
     @property
     def keys(self) -> list[str]:
+        """The keys of the measured configurations, in the order of the matrix."""
         return list(dict.fromkeys(at[0] for at in self.cells))
 
     @property
     def subject(self) -> str:
+        """The target that ratios are computed for: the one that the matrix names, or the first."""
         return self.matrix.get("subject") or self.targets[0]
 
     @property
@@ -124,9 +129,11 @@ class Results:
         return self.matrix.get("peer") or (others[0] if others else "")
 
     def label(self, key: str) -> str:
+        """Returns the label of a configuration, which must have been measured."""
         return next(cell.label for at, cell in self.cells.items() if at[0] == key)
 
     def goals(self, key: str) -> list[RatioGoal]:
+        """Returns the goals of a configuration."""
         texts: list[str] = next((row["goals"] for row in self.matrix.get("rows", []) if row["key"] == key), [])
         return _goals(texts)
 

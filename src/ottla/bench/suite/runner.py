@@ -33,6 +33,7 @@ class Outcome:
 
     @property
     def is_whole(self) -> bool:
+        """True if nothing failed and every target was available."""
         return not self.failures and not self.unavailable
 
 
@@ -49,6 +50,7 @@ class Runner:
         self._done: list[tuple[float, float]] = []
 
     def measure_all(self) -> Outcome:
+        """Measures the cells that the results file lacks, and stores each one when it is done."""
         cells, left_out = cells_of(self._matrix)
         finished = done_cells(self._store.lines())
         left = [cell for cell in cells if cell.identity not in finished]
@@ -128,6 +130,7 @@ class Runner:
 
 
 def place_name(cell: Cell) -> str:
+    """Returns the target and storage of a cell, which decide which brokers run."""
     return f"{cell.target.name} on {cell.row.configuration['storage']}"
 
 
@@ -157,12 +160,14 @@ def failure_text(failure: Exception) -> str:
 
 
 def figures_text(figures: dict[str, float]) -> str:
+    """Returns the main figures of a measurement in one line."""
     names = {"records_per_s": "records/s", "mb_per_s": "MB/s", "p99_us": "ms p99", "read_mb_per_s": "MB/s read",
              "end_to_end_p99_us": "ms p99 end to end"}  # fmt: skip
     return ", ".join(f"{shown(name, figures[name])} {unit}" for name, unit in names.items() if name in figures)
 
 
 def duration_text(seconds: float) -> str:
+    """Returns a duration for people, in seconds, minutes or hours."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -170,4 +175,5 @@ def duration_text(seconds: float) -> str:
 
 
 def default_places(results: Path, data: Path | None, ram_disk: Path) -> DataDirectories:
+    """Returns the directories for data: that of `data`, or one beside the results, and the RAM disk."""
     return DataDirectories(disk=data or results / "data", ram_disk=ram_disk)

@@ -38,14 +38,18 @@ class RunningTarget(ABC):
 
     @property
     @abstractmethod
-    def bootstrap(self) -> str: ...
+    def bootstrap(self) -> str:
+        """The addresses of the brokers, separated by commas."""
+        ...
 
     @abstractmethod
     def start(self) -> None:
         """Starts the brokers. Sets `started_at_s` to when their processes were started."""
 
     @abstractmethod
-    def end(self) -> None: ...
+    def end(self) -> None:
+        """Ends the brokers that this target has started."""
+        ...
 
     @abstractmethod
     def pids(self) -> tuple[int, ...]:
@@ -64,10 +68,12 @@ class RunningTarget(ABC):
         wait_until_in_sync(self.bootstrap, name, replication)
 
     def delete_topic(self, name: str) -> None:
+        """Deletes a topic of the benchmark."""
         with any_broker(self.bootstrap) as caller:
             caller.delete_topics([name])
 
     def idle_memory_mb(self) -> float:
+        """Returns the resident memory of the largest broker; 0 if it is unknown."""
         pids = self.pids()
         return max(map(resident_bytes, pids)) / 1e6 if pids else 0.0
 
@@ -90,6 +96,7 @@ def drop_page_cache_of(directory: Path) -> None:
 
 
 def drop_pages_of(path: str) -> None:
+    """Drops a regular file's clean pages from the page cache."""
     if not stat.S_ISREG(os.lstat(path).st_mode):
         return
     with open(path, "rb") as file:

@@ -16,6 +16,8 @@ INTERVAL_S = 0.1
 
 
 class Sample(NamedTuple):
+    """The CPU time and memory of a process at one moment of the monotonic clock."""
+
     at_ns: int
     cpu_s: float
     resident_bytes: int
@@ -73,6 +75,7 @@ def resident_max(samples: Sequence[Sample], begin_ns: int, end_ns: int) -> int:
 
 
 def cpu_between(samples: Sequence[Sample], begin_ns: int, end_ns: int) -> float:
+    """Returns the CPU time between two moments, interpolated between samples."""
     return _cpu_at(samples, end_ns) - _cpu_at(samples, begin_ns)
 
 

@@ -141,14 +141,17 @@ def _exceeds(count: Value | None, limit: Value | None) -> bool:
 
 
 def durability_of(configuration: Configuration) -> str:
+    """Returns the durability class of a configuration's topics."""
     return "memory" if configuration["storage"] == "memory" else str(configuration["topic.durability"])
 
 
 def number(configuration: Configuration, name: str) -> float:
+    """Returns a numeric setting."""
     value = configuration[name]
     assert isinstance(value, int | float), f"{name} is a number"
     return float(value)
 
 
 def count(configuration: Configuration, name: str) -> int:
+    """Returns a numeric setting as a whole number, rounded down."""
     return int(number(configuration, name))

@@ -51,6 +51,7 @@ class Effect(NamedTuple):
 
 
 def summary(values: Sequence[float]) -> Summary:
+    """Returns the median, the extremes and the number of values. Raises ValueError if there are none."""
     if not values:
         raise ValueError("no values")
     return Summary(median(values), min(values), max(values), len(values))

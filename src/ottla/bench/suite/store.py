@@ -33,6 +33,7 @@ class Store:
             os.fsync(file.fileno())
 
     def lines(self) -> list[Line]:
+        """Returns the lines stored so far. Skips a truncated line."""
         return list(read_lines(self.path))
 
     def set_aside(self) -> Path | None:

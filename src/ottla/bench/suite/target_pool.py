@@ -31,6 +31,7 @@ class DataDirectories:
     ram_disk: Path
 
     def of(self, storage: str) -> Path:
+        """Returns the directory for a storage; `memory` uses the disk's, for metadata."""
         return self.ram_disk if storage == "ram-disk" else self.disk
 
 
@@ -71,6 +72,7 @@ class TargetPool:
         return target
 
     def other_pids(self, target: RunningTarget) -> tuple[int, ...]:
+        """Returns the processes of all running targets but this one."""
         return tuple(pid for other in self._running.values() if other is not target for pid in other.pids())
 
     def drop(self, target: RunningTarget) -> None:
@@ -113,6 +115,7 @@ def start_figures(target: RunningTarget) -> dict[str, float]:
 
 
 def warm_up(target: RunningTarget, seconds: float) -> None:
+    """Writes to a new target and reads from it, so that the first measurement finds it warm."""
     replication = min(target.plan.brokers, REPLICAS_MAX)
     configuration = DEFAULTS | {
         "producer.duration_s": seconds,

@@ -25,6 +25,7 @@ LABEL_WIDTH_MAX = 52
 
 
 def print_results(results: Results) -> None:
+    """Prints failures first, then the tables of writing, reading, starts and ratios."""
     console = Console(width=None if sys.stdout.isatty() else 200, highlight=False)
     name = results.matrix.get("name", "")
     if failures := failures_of(results):
@@ -70,6 +71,7 @@ def _says_something(results: Results, name: str) -> bool:
 
 
 def summary_text(name: str, found: Summary | None) -> str:
+    """Returns the median as a table shows it, with half of the spread for record rates."""
     if found is None:
         return ""
     text = shown(name, found.median)

@@ -20,15 +20,23 @@ class AnyBuffer(Protocol):
 class AnyBufferPool(Protocol):
     """The interface of the extension's pool and of its pure Python version."""
 
-    def allocate(self, size: int) -> AnyBuffer: ...
+    def allocate(self, size: int) -> AnyBuffer:
+        """Returns writable memory of `size` bytes with any content. Dropping the last reference frees it."""
+        ...
 
     @property
-    def free_bytes(self) -> int: ...
+    def free_bytes(self) -> int:
+        """Bytes kept for reuse."""
+        ...
 
     @property
-    def used_bytes(self) -> int: ...
+    def used_bytes(self) -> int:
+        """Bytes in buffers that are in use."""
+        ...
 
-    def trim(self) -> None: ...
+    def trim(self) -> None:
+        """Returns the memory kept for reuse to the operating system."""
+        ...
 
 
 class BytearrayPool:

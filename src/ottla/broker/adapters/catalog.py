@@ -71,6 +71,7 @@ class SqliteCatalog:
             raise self._os_error(error) from error
 
     def load(self) -> CatalogState:
+        """Returns the whole metadata as of one transaction."""
         with self._transaction() as connection:
             broker = dict(connection.execute("SELECT name, value FROM broker"))
             topics = [
@@ -141,6 +142,7 @@ class SqliteCatalog:
             )
 
     def close(self) -> None:
+        """Closes the database; every change is already durable."""
         with self._lock:
             self._connection.close()
 

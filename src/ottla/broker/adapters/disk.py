@@ -24,18 +24,30 @@ SLOW_PERIOD_S_MAX = 60.0
 class DiskThread(Protocol):
     """The interface of the disk threads in `_disk.pyx` and `_disk_py.py`."""
 
-    def write(self, file: HeldFile, offset: int, data: Sequence[ReadOnlyBuffer], done: Completion) -> None: ...
+    def write(self, file: HeldFile, offset: int, data: Sequence[ReadOnlyBuffer], done: Completion) -> None:
+        """Queues a write. `done` runs on the event loop, with the error if it failed."""
+        ...
 
-    def sync(self, file: HeldFile, done: Completion) -> None: ...
+    def sync(self, file: HeldFile, done: Completion) -> None:
+        """Queues a sync, performed after the writes queued before it."""
+        ...
 
-    def pending(self) -> int: ...
+    def pending(self) -> int:
+        """Returns the number of requests whose `done` has not been called yet."""
+        ...
 
-    def finished_count(self) -> int: ...
+    def finished_count(self) -> int:
+        """Returns the number of requests performed since the start, delivered or not."""
+        ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Performs the queued requests, delivers their completions and ends the thread. Blocking."""
+        ...
 
 
 class DiskThreadType(Protocol):
+    """Starts a disk thread. With `ends_with_failure`, every write after a failed one fails too."""
+
     def __call__(self, loop: AbstractEventLoop, name: str, ends_with_failure: bool = False) -> DiskThread: ...
 
 
@@ -65,9 +77,11 @@ class InlineWrites:
         self._period_s = SLOW_PERIOD_S
 
     def wants(self, data: Sequence[ReadOnlyBuffer]) -> bool:
+        """Returns whether to write on the event loop: at most 4 MiB, and no recent write was slow."""
         return sum(map(len, data)) <= INLINE_BYTES_MAX and monotonic() >= self._until_s
 
     def write(self, file: RealFile, offset: int, data: Sequence[ReadOnlyBuffer]) -> OSError | None:
+        """Writes at once and returns the error, if any. A slow write postpones the next inline writes."""
         try:
             waited_s = file.write_and_time(offset, data)
         except OSError as error:

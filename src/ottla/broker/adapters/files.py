@@ -41,6 +41,7 @@ a third of the cost of such a read."""
 
 
 def best_write_all() -> WriteAll:
+    """Returns the extension's `write_all` if it is built, otherwise the Python one."""
     try:
         from ottla.broker.adapters._disk import write_all as write_all_natively
     except ImportError:
@@ -49,6 +50,7 @@ def best_write_all() -> WriteAll:
 
 
 def best_read_nowait() -> ReadNowait:
+    """Returns the extension's `read_nowait` if it is built, otherwise the Python one."""
     try:
         from ottla.broker.adapters._page_cache import read_nowait
     except ImportError:
@@ -175,6 +177,7 @@ class RealFile:
             return -1 if self._closed else self._fd
 
     def release(self) -> None:
+        """Ends a use begun with `hold`. The last one closes the descriptors of a closed file."""
         with self._lock:
             self._held -= 1
             unused = self._closed and not self._held

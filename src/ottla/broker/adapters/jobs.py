@@ -35,9 +35,11 @@ class JobThread:
         self._jobs.put(lambda: self._perform(job, done))
 
     def pending(self) -> int:
+        """Returns the number of jobs whose results have not been delivered yet."""
         return self._pending
 
     def close(self) -> None:
+        """Runs the queued jobs, ends the thread and delivers the remaining results. Blocking."""
         self._closed = True
         if self._thread is None:
             return

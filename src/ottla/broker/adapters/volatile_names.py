@@ -38,10 +38,14 @@ class Node:
 
 
 class FileNode(Node):
+    """A file. `content` is None until it is first opened."""
+
     content: VolatileContent | None = None
 
 
 class DirectoryNode(Node):
+    """A directory. `entries` has its current names, synced or not."""
+
     def __init__(self, backing: str) -> None:
         super().__init__(backing)
         self.entries: dict[str, Node] = {}
@@ -67,6 +71,7 @@ class VolatileNames:
         self._load(self._root)
 
     def find(self, path: str) -> Node | None:
+        """Returns the file or directory with this path, or None."""
         node: Node | None = self._root
         for name in self._names(path):
             if not isinstance(node, DirectoryNode):
@@ -75,6 +80,7 @@ class VolatileNames:
         return node
 
     def file(self, path: str) -> FileNode:
+        """Returns the file with this path. Raises OSError (ENOENT, EISDIR) if there is none."""
         node = self.find(path)
         if node is None:
             raise os_error(errno.ENOENT, path)
@@ -83,6 +89,7 @@ class VolatileNames:
         return node
 
     def directory(self, path: str) -> DirectoryNode:
+        """Returns the directory with this path. Raises OSError (ENOENT, ENOTDIR) if there is none."""
         node = self.find(path)
         if node is None:
             raise os_error(errno.ENOENT, path)
@@ -91,15 +98,18 @@ class VolatileNames:
         return node
 
     def contains(self, path: str) -> bool:
+        """Returns whether a path is on this disk, that is, at or below its root."""
         path = posixpath.normpath(path)
         return path == self.root_path or path.startswith(self.root_path + "/")
 
     def create_file(self, path: str) -> FileNode:
+        """Adds an empty file, which is lost at a kill until its directory is synced."""
         node = FileNode(self._new_backing())
         self._add(path, node)
         return node
 
     def make_dirs(self, path: str) -> None:
+        """Creates a directory and its missing parents. Raises OSError (EEXIST) if one of them is a file."""
         names = self._names(path)
         for depth in range(1, len(names) + 1):
             partial = posixpath.join(self.root_path, *names[:depth])
@@ -112,6 +122,7 @@ class VolatileNames:
                 raise os_error(errno.EEXIST, path)
 
     def rename(self, source: str, target: str) -> None:
+        """Renames at once in memory; on the real disk with the next sync of one of the directories touched."""
         node = self.find(source)
         if node is None:
             raise os_error(errno.ENOENT, source)
@@ -130,12 +141,14 @@ class VolatileNames:
         self._pending.append((tuple(touched), lambda: _place(node, target_directory, target_name)))
 
     def remove(self, path: str) -> None:
+        """Removes a file; its old name comes back at a kill until its directory is synced."""
         node = self.file(path)
         directory, name = self._parent(path)
         del directory.entries[name]
         self._pending.append(((directory,), lambda: os.unlink(node.real_path())))
 
     def remove_tree(self, path: str) -> None:
+        """Removes a directory with its contents; they come back at a kill until the parent is synced."""
         node = self.directory(path)
         directory, name = self._parent(path)
         del directory.entries[name]

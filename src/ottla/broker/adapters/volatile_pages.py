@@ -31,9 +31,11 @@ class VolatileContent:
         os.close(self._fd)
 
     def size(self) -> int:
+        """Returns the size that readers see, including unsynced writes."""
         return self._size
 
     def read(self, offset: int, length: int) -> bytes:
+        """Reads up to `length` bytes, unsynced pages included; fewer only at the end of the file."""
         with self._lock:
             length = max(min(length, self._size - offset), 0)
             data = bytearray(length)
@@ -47,6 +49,7 @@ class VolatileContent:
             return bytes(data)
 
     def write(self, offset: int, data: bytes) -> None:
+        """Writes to the volatile pages. A random share of them goes to the real file, as writeback would do."""
         with self._lock:
             self._size = max(self._size, offset + len(data))
             for page, start, stop in _pages_of(offset, offset + len(data)):
@@ -72,6 +75,7 @@ class VolatileContent:
         sync_descriptor(self._fd)
 
     def truncate(self, size: int) -> None:
+        """Changes the size that readers see; the real file keeps its size until a sync."""
         with self._lock:
             if size % PAGE_BYTES and size < self._size:
                 page = size // PAGE_BYTES
@@ -106,6 +110,7 @@ class VolatileContent:
             self._dirty.clear()
 
     def allocate(self, offset: int, length: int) -> None:
+        """Reserves real disk space at once, without changing the size."""
         allocate_keeping_size(self._fd, offset, length)
 
     def _page(self, page: int) -> bytearray:
@@ -131,6 +136,7 @@ def _pages_of(start: int, stop: int) -> Iterator[tuple[int, int, int]]:
 
 
 def os_error(number: int, path: str) -> OSError:
+    """Returns an OSError with the system's message for this errno."""
     return OSError(number, os.strerror(number), path)
 
 

@@ -26,6 +26,7 @@ _FENCED_FROM = 2
 
 
 async def handle(ctx: Context, request: AddOffsetsToTxnRequest) -> object:
+    """Adds the group's partition of `__consumer_offsets` to the transaction."""
     return reply(ctx, error_code=fenced_in_words_of(ctx, await _add(ctx, request), _FENCED_FROM))
 
 

@@ -28,6 +28,10 @@ Errors = Mapping[TopicPartition, ErrorCode]
 
 
 async def handle(ctx: Context, request: Any) -> object:
+    """Adds partitions to a transaction.
+
+    From v4 on, brokers send it, for several transactions, to add or only verify.
+    """
     if ctx.version < _OF_BROKERS_FROM:
         asked = AddPartitions(
             transactional_id=request.v3_and_below_transactional_id,

@@ -22,6 +22,7 @@ API = Api(33, "AlterConfigs", (0, 2))
 
 
 async def handle(ctx: Context, request: AlterConfigsRequest) -> object:
+    """Replaces all settings of each resource; settings that are not named return to their defaults."""
     responses = await alter_all(ctx, request.resources, _replaced, validate_only=request.validate_only)
     return reply(ctx, responses=responses)
 

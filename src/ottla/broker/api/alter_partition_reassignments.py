@@ -20,6 +20,7 @@ API = Api(45, "AlterPartitionReassignments", (0, 1))
 
 
 async def handle(ctx: Context, request: AlterPartitionReassignmentsRequest) -> object:
+    """Starts or cancels (null replicas) reassignments. A broker without a cluster refuses them all."""
     targets = {
         (str(topic.name), int(each.partition_index)): None if each.replicas is None else tuple(map(int, each.replicas))
         for topic in request.topics

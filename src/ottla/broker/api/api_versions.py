@@ -35,6 +35,7 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 
 async def handle(ctx: Context, request: ApiVersionsRequest) -> object:
+    """Returns the supported versions of every API, and remembers the name and version of the client software."""
     if ctx.version >= 3:
         name, version = request.client_software_name, request.client_software_version
         if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):

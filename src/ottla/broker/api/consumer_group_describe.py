@@ -29,6 +29,7 @@ _CLASSIC, _CONSUMER = 0, 1
 
 
 async def handle(ctx: Context, request: ConsumerGroupDescribeRequest) -> object:
+    """Describes groups of the consumer protocol, each with its own error."""
     asked = [(DescribeConsumerGroup(group=name), str(name)) for name in request.group_ids if name]
     outcomes = iter(await ask_each(ctx, asked, DescribeConsumerReply))
     no_name = Refused(ErrorCode.invalid_group_id)

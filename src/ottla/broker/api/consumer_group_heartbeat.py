@@ -25,6 +25,7 @@ API = Api(68, "ConsumerGroupHeartbeat", (0, 1))
 
 
 async def handle(ctx: Context, request: Any) -> object:
+    """Keeps a member of a consumer group alive and returns its assignment if that has changed."""
     outcome = await _beat(ctx, request)
     if isinstance(outcome, Refused):
         outcome = ConsumerHeartbeatReply(error=outcome.error, message=outcome.message)

@@ -45,6 +45,7 @@ def client_host(ctx: Context) -> str:
 
 
 def milliseconds(duration: timedelta) -> int:
+    """Returns the duration in whole milliseconds, rounded down."""
     return duration // _MILLISECOND
 
 

@@ -22,6 +22,7 @@ API = Api(37, "CreatePartitions", (0, 3))
 
 
 async def handle(ctx: Context, request: CreatePartitionsRequest) -> object:
+    """Adds partitions to topics, each with its own result. A topic that is named twice is refused."""
     times_named = Counter(topic.name for topic in request.topics)
     results = []
     for topic in {topic.name: topic for topic in request.topics}.values():

@@ -30,6 +30,7 @@ _DEFAULT = -1
 
 
 async def handle(ctx: Context, request: CreateTopicsRequest) -> object:
+    """Creates topics concurrently, each with its own result. A topic that is named twice is refused."""
     times_named = Counter(topic.name for topic in request.topics)
     named = {topic.name: topic for topic in request.topics}.values()
     # Run concurrently: topics that are created at the same time share one catalog transaction.

@@ -21,6 +21,7 @@ API = Api(42, "DeleteGroups", (0, 2))
 
 
 async def handle(ctx: Context, request: DeleteGroupsRequest) -> object:
+    """Deletes empty groups with their offsets, each with its own result."""
     asked = [(DeleteGroup(group=name), str(name)) for name in dict.fromkeys(request.groups_names)]
     outcomes = await ask_each(ctx, asked, DeleteGroupReply)
     results = tuple(

@@ -24,6 +24,7 @@ _NO_WATERMARK = -1
 
 
 async def handle(ctx: Context, request: DeleteRecordsRequest) -> object:
+    """Raises the log start offset of each partition and waits, up to the timeout, for its replicas."""
     topics = []
     timeout_ms = request.timeout.total_seconds() * 1000
     for topic in request.topics:

@@ -28,6 +28,7 @@ class _Asked(NamedTuple):
 
 
 async def handle(ctx: Context, request: DeleteTopicsRequest) -> object:
+    """Deletes topics by name or id, each with its own result. A topic that is named twice is refused."""
     asked = _asked_topics(ctx, request)
     times_named = Counter(asked)
     results = []

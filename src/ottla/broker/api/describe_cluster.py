@@ -22,6 +22,7 @@ _BROKERS, _CONTROLLERS = 1, 2
 
 
 async def handle(ctx: Context, request: DescribeClusterRequest) -> object:
+    """Returns the brokers of the cluster, the controller and the cluster id."""
     broker = ctx.broker
     endpoint_type = request.endpoint_type if ctx.version >= 1 else _BROKERS
     error, message = ErrorCode.none, None

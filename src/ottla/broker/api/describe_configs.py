@@ -29,6 +29,7 @@ API = Api(32, "DescribeConfigs", (1, 4))
 
 
 async def handle(ctx: Context, request: DescribeConfigsRequest) -> object:
+    """Returns the settings of topics and brokers, each resource with its own error."""
     results = []
     for resource in request.resources:
         entries = _entries(ctx, resource.resource_type, resource.resource_name)

@@ -23,6 +23,7 @@ API = Api(15, "DescribeGroups", (0, 6))
 
 
 async def handle(ctx: Context, request: Any) -> object:
+    """Describes groups of the classic protocol, each with its own error."""
     asked = [(DescribeGroup(group=name), name) for name in request.groups]
     outcomes = await ask_each(ctx, asked, DescribeReply)
     include_operations = ctx.version >= 3 and request.include_authorized_operations

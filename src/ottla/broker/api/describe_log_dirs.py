@@ -24,6 +24,7 @@ API = Api(35, "DescribeLogDirs", (1, 5))
 
 
 async def handle(ctx: Context, request: DescribeLogDirsRequest) -> object:
+    """Returns the data directory with its size and free space, and the sizes of the requested partitions."""
     broker = ctx.broker
     topics = tuple(
         part(

@@ -26,6 +26,7 @@ _UNKNOWN = -1
 
 
 async def handle(ctx: Context, request: DescribeProducersRequest) -> object:
+    """Returns the producers whose state each partition keeps."""
     topics = []
     for topic in request.topics:
         partitions = tuple(_describe(ctx, topic.name, index) for index in topic.partition_indexes)

@@ -27,6 +27,7 @@ API = Api(75, "DescribeTopicPartitions", (0, 0))
 
 
 async def handle(ctx: Context, request: DescribeTopicPartitionsRequest) -> object:
+    """Describes topics in order of their names, and returns a cursor if the limit of partitions cuts the list off."""
     room = max(1, min(request.response_partition_limit, ctx.broker.config.max_request_partition_size_limit))
     topics = []
     next_cursor = None

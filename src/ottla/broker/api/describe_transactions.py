@@ -30,6 +30,7 @@ _NEVER = datetime.fromtimestamp(-0.001, UTC)
 
 
 async def handle(ctx: Context, request: DescribeTransactionsRequest) -> object:
+    """Returns the state of each transactional id, which this broker must coordinate."""
     states = [await _describe(ctx, name) for name in request.transactional_ids]
     return reply(ctx, transaction_states=tuple(states))
 

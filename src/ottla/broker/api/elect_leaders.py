@@ -24,6 +24,7 @@ PREFERRED, UNCLEAN = 0, 1
 
 
 async def handle(ctx: Context, request: ElectLeadersRequest) -> object:
+    """Elects preferred leaders, or unclean ones, for the given partitions or for all."""
     asked = (
         None
         if request.topic_partitions is None

@@ -27,6 +27,7 @@ _FENCED_FROM, _VERSION_2_FROM = 2, 5
 
 
 async def handle(ctx: Context, request: EndTxnRequest) -> object:
+    """Commits or aborts a transaction. Returns the next producer id and epoch to clients of transaction version 2."""
     asked = EndTransaction(
         transactional_id=request.transactional_id,
         producer_id=request.producer_id,

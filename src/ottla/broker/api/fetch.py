@@ -47,6 +47,7 @@ Answer = tuple[TopicKey, PartitionData]
 
 
 def handle_raw(ctx: Context, body: memoryview) -> Buffers | asyncio.Future[Buffers] | None:
+    """Serves a fetch of a consumer or a follower: at once if there is enough data, otherwise later."""
     if ctx.version == replica_fetch.VERSION and len(body) == replica_fetch.REQUEST_BYTES:
         reply = replica_turn.take(ctx, body, _go_on_with)
         if reply is not None:
@@ -111,6 +112,7 @@ class Fetch:
     # -- waiting ----------------------------------------------------------------------------------------------
 
     def begin(self) -> Buffers | asyncio.Future[Buffers]:
+        """Returns the reply, or a future of it if the request waits for data or for the disk."""
         answers = self._look()
         if self._is_enough():
             self._note_served(answers)
@@ -135,6 +137,7 @@ class Fetch:
 
     @property
     def ended(self) -> bool:
+        """True if the reply was sent, or never had to wait."""
         return self._future is None or self._future.done()
 
     def expire(self) -> None:

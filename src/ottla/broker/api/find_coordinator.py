@@ -22,6 +22,7 @@ _GROUP, _TRANSACTION = 0, 1
 
 
 async def handle(ctx: Context, request: Any) -> object:
+    """Returns the coordinator of each group or transactional id."""
     kind = request.key_type if ctx.version >= 1 else _GROUP
     if ctx.version < 4:
         return reply(ctx, **_answer(await _find(ctx, kind, request.key)))

@@ -27,6 +27,7 @@ _NO_THROTTLE = bytes(4)
 
 
 def handle_raw(ctx: Context, body: memoryview) -> Reply:
+    """Keeps a member of a classic group alive; replies at once if the coordinator can."""
     heartbeat = parse_heartbeat(body, ctx.version)
     asked = ctx.broker.groups.ask_soon(heartbeat, heartbeat.group)
     if isinstance(asked, Refused):

@@ -33,6 +33,7 @@ class Operation(IntEnum):
 
 
 async def handle(ctx: Context, request: IncrementalAlterConfigsRequest) -> object:
+    """Sets, deletes, appends to and subtracts from single settings of each resource."""
     responses = await alter_all(ctx, request.resources, _changed, validate_only=request.validate_only)
     return reply(ctx, responses=responses)
 

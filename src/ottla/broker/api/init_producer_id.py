@@ -29,6 +29,7 @@ _FENCED_FROM = 4
 
 
 async def handle(ctx: Context, request: InitProducerIdRequest) -> object:
+    """Returns a new producer id; with a transactional id, that id's producer and next epoch, fencing earlier ones."""
     refused = _check(ctx, request)
     if refused is not None:
         return _reply(ctx, InitProducerReply(refused.error))

@@ -22,6 +22,7 @@ API = Api(11, "JoinGroup", (0, 9))
 
 
 async def handle(ctx: Context, request: Any) -> object:
+    """Joins a classic group; replies when the join phase ends."""
     outcome = await ask(ctx, _to_join(ctx, request), request.group_id, JoinReply)
     if isinstance(outcome, Refused):
         outcome = JoinReply(error=outcome.error, member_id=request.member_id)

@@ -20,6 +20,7 @@ API = Api(13, "LeaveGroup", (0, 5))
 
 
 async def handle(ctx: Context, request: Any) -> object:
+    """Removes one member (up to v2) or several (from v3 on) from a group."""
     if ctx.version < 3:
         leaving: tuple[LeavingMember, ...] = (LeavingMember(member_id=request.member_id),)
     else:

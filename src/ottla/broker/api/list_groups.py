@@ -19,6 +19,7 @@ API = Api(16, "ListGroups", (0, 5))
 
 
 async def handle(ctx: Context, request: Any) -> object:
+    """Lists the groups that this broker coordinates, filtered by state and type."""
     wanted = ListGroups(
         states=frozenset(request.states_filter if ctx.version >= 4 else ()),
         types=frozenset(request.types_filter if ctx.version >= 5 else ()),

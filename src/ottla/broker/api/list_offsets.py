@@ -43,6 +43,7 @@ _NOT_FOUND = _Found(ErrorCode.none)
 
 
 async def handle(ctx: Context, request: ListOffsetsRequest) -> object:
+    """Returns the offset for a timestamp, or a special one such as the earliest or latest, for each partition."""
     asked = Counter((topic.name, each.partition_index) for topic in request.topics for each in topic.partitions)
     committed_only = ctx.version >= 2 and request.isolation_level == _READ_COMMITTED
     topics = []

@@ -21,6 +21,7 @@ API = Api(46, "ListPartitionReassignments", (0, 0))
 
 
 async def handle(ctx: Context, request: ListPartitionReassignmentsRequest) -> object:
+    """Returns the reassignments in progress, of the given partitions or of all."""
     asked = (
         None
         if request.topics is None

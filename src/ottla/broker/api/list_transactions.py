@@ -22,6 +22,7 @@ _DURATION_FROM, _PATTERN_FROM = 1, 2
 
 
 async def handle(ctx: Context, request: Any) -> object:
+    """Lists the transactions coordinated here, filtered by state, producer, duration and a pattern of ids."""
     regex = request.transactional_id_pattern if ctx.version >= _PATTERN_FROM else None
     pattern = compile_pattern(regex) if regex else None
     if isinstance(pattern, Refused):

@@ -58,6 +58,7 @@ class _Missing(NamedTuple):
 
 
 def handle_raw(ctx: Context, body: memoryview) -> Reply:
+    """Returns brokers and topics, and creates missing topics if client and broker allow it."""
     request: Any = decode(request_type(API.key, ctx.version), body)[0]
     asked = request.topics
     included = _Included.by(request, ctx.version)

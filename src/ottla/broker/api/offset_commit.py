@@ -24,6 +24,7 @@ _NO_EPOCH = -1
 
 
 async def handle(ctx: Context, request: Any) -> object:
+    """Commits the offsets of known partitions; the others get an error each."""
     offsets: list[OffsetToCommit] = []
     errors = [_sort_out(ctx, topic, offsets) for topic in request.topics]
     if offsets:

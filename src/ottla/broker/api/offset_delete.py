@@ -23,6 +23,7 @@ API = Api(47, "OffsetDelete", (0, 0))
 
 
 async def handle(ctx: Context, request: OffsetDeleteRequest) -> object:
+    """Deletes committed offsets of topics to which the group does not subscribe."""
     asked = [(topic, _existing(ctx, topic)) for topic in request.topics]
     delete = DeleteOffsets(
         group=request.group_id, topics=tuple((str(topic.name), partitions) for topic, partitions in asked)

@@ -45,6 +45,7 @@ class _Asked(NamedTuple):
 
 
 async def handle(ctx: Context, request: Any) -> object:
+    """Returns the committed offsets of one group (up to v7) or several (from v8 on)."""
     groups = request.groups if ctx.version >= _SEVERAL_FROM else (request,)
     require_stable = ctx.version >= 7 and request.require_stable
     asked = [_asked(ctx, group, require_stable) for group in groups]

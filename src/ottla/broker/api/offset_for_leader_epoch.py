@@ -24,6 +24,7 @@ API = Api(23, "OffsetForLeaderEpoch", (2, 4))
 
 
 async def handle(ctx: Context, request: OffsetForLeaderEpochRequest) -> object:
+    """Returns the end offset of a leader epoch for each partition, by which a reader finds where to truncate."""
     topics = tuple(
         part(
             ctx,

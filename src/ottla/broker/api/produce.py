@@ -43,6 +43,7 @@ _NONE = ErrorCode.none
 
 
 def handle_raw(ctx: Context, body: memoryview) -> Reply:
+    """Appends the batches of a request. Replies once they are acknowledged, or holds the request back under load."""
     request = parse_produce_request(body, ctx.version)
     backlog = ctx.broker.backlog
     if backlog.may_hold_back and _is_held_back(ctx, request):
@@ -127,6 +128,7 @@ class RunWait:
 
     @property
     def ended(self) -> bool:
+        """True once the replies were sent."""
         return self.future.done()
 
     def expire(self) -> None:
@@ -225,6 +227,7 @@ class Produce:
 
     @property
     def ended(self) -> bool:
+        """True if the reply was sent, or never had to wait."""
         return self._future is None or self._future.done()
 
     def expire(self) -> None:

@@ -16,6 +16,7 @@ API = Api(key=API_KEY, name="ReplicaAcknowledged", versions=(0, 0))
 
 
 def handle_raw(ctx: Context, body: memoryview) -> Buffers | None:
+    """Records how far a follower has synced the partitions that this broker leads. Sends no reply."""
     report = parse_acknowledged(body)
     metadata, replica = ctx.broker.metadata, (report.broker_id, report.broker_epoch)
     if metadata.knows_replica(*replica):

@@ -42,7 +42,9 @@ NEVER = float("inf")
 class General(Protocol):
     """A request on the general path."""
 
-    def expire(self) -> None: ...
+    def expire(self) -> None:
+        """Replies now with what there is."""
+        ...
 
 
 HandOver = Callable[[Context, ReplicaFetchRequest, FetchSession, "asyncio.Future[Buffers]"], General]
@@ -181,6 +183,7 @@ class ReplicaFastPath:
 
     @property
     def ended(self) -> bool:
+        """True while no request of the follower waits."""
         return self._future is None or self._future.done()
 
     def _park(self, leading: LeaderReplication) -> asyncio.Future[Buffers]:
@@ -278,6 +281,7 @@ class Alarm:
 
     @property
     def ended(self) -> bool:
+        """False: the alarm stays in the queue of deadlines."""
         return False
 
     def expire(self) -> None:

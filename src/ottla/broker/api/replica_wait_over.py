@@ -15,6 +15,7 @@ API = Api(key=API_KEY, name="ReplicaWaitOver", versions=(0, 0))
 
 
 def handle_raw(ctx: Context, body: memoryview) -> Buffers | None:
+    """Ends the wait of the connection's pending fetch. Sends no reply of its own."""
     waiting, ctx.connection.waiting_fetch = ctx.connection.waiting_fetch, None
     if waiting is not None:
         waiting.expire()

@@ -20,6 +20,7 @@ API = Api(14, "SyncGroup", (0, 5))
 
 
 async def handle(ctx: Context, request: Any) -> object:
+    """Returns the member's assignment, once the leader of the group has sent the assignments."""
     outcome = await _sync(ctx, request)
     if isinstance(outcome, Refused):
         outcome = SyncReply(error=outcome.error)

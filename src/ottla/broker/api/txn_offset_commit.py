@@ -32,6 +32,7 @@ _UNREACHED = frozenset(
 
 
 async def handle(ctx: Context, request: Any) -> object:
+    """Stores offsets as part of a transaction; they are committed when it is."""
     offsets: list[OffsetToCommit] = []
     errors = [_sort_out(ctx, topic, offsets) for topic in request.topics]
     if offsets:

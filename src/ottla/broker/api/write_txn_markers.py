@@ -36,6 +36,7 @@ Place = tuple[int, str, int]
 
 
 async def handle(ctx: Context, request: WriteTxnMarkersRequest) -> object:
+    """Appends the markers that a transaction coordinator sends, and replies once all are committed."""
     writing = PendingMarkers(ctx.broker)
     for number, asked in enumerate(request.markers):
         for topic in asked.topics:
@@ -69,6 +70,7 @@ class PendingMarkers:
 
     @property
     def ended(self) -> bool:
+        """True once every marker has a result."""
         return self._done.done()
 
     def expire(self) -> None:

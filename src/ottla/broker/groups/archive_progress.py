@@ -28,9 +28,11 @@ class GroupArchiveProgress:
         self._peers: Peers[ProgressQuery, int | None] = Peers(peer_addresses, _exchange, purpose="archive")
 
     def stop(self) -> None:
+        """Closes the connections to other brokers."""
         self._peers.stop()
 
     async def archived_end(self, asked: ProgressQuery) -> int | None:
+        """Returns the offset that the archive's group has committed; None if it cannot be known now."""
         coordinator = coordinator_of(self._topics.get(OFFSETS_TOPIC), asked.group)
         if coordinator is None:
             return None

@@ -11,6 +11,7 @@ from ottla.broker.metrics.scrape_target import ScrapeTarget
 
 
 def cluster(watched: ScrapeTarget, page: Page) -> Iterator[None]:
+    """Adds the metrics of the cluster. Those of offline and reassigning partitions are 0 except on the controller."""
     broker = watched.broker
     is_controller = broker.metadata.controller_id == broker.node_id
     offline = 0

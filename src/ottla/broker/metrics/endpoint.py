@@ -63,11 +63,13 @@ class MetricsEndpoint:
 
     @property
     def url(self) -> str:
+        """The address of the page; an IPv6 host is in brackets."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}{PATH}"
 
     @property
     def connection_count(self) -> int:
+        """The number of connections that are being served."""
         return len(self._serving)
 
     def start(self) -> None:

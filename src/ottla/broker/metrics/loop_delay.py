@@ -18,10 +18,12 @@ class LoopDelay:
         self.late_s = Histogram()
 
     def start(self) -> None:
+        """Starts the timer. Must be called on the event loop's thread."""
         self._due_ms = self._clock.monotonic_ms() + INTERVAL_MS
         self._timer = self._clock.call_later(INTERVAL_MS, self._fire)
 
     def stop(self) -> None:
+        """Stops the timer; the recorded delays stay."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

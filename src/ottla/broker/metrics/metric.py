@@ -33,8 +33,10 @@ def counter(name: str, help_text: str, *labels: str) -> Metric:
 
 
 def gauge(name: str, help_text: str, *labels: str) -> Metric:
+    """Returns a gauge; the prefix of all metrics is added to its name."""
     return Metric(PREFIX + name, Kind.GAUGE, help_text, labels)
 
 
 def histogram(name: str, help_text: str, *labels: str) -> Metric:
+    """Returns a histogram; the prefix of all metrics is added to its name."""
     return Metric(PREFIX + name, Kind.HISTOGRAM, help_text, labels)

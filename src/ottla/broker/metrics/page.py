@@ -67,6 +67,7 @@ class Page:
                 yield f"# HELP {metric.name} {_help(metric)}\n# TYPE {metric.name} {metric.kind}\n" + "".join(lines)
 
     def text(self) -> str:
+        """Returns the whole page as one string."""
         return "".join(self.parts())
 
 

@@ -30,6 +30,7 @@ class PartitionTotals:
 
 
 def topics(watched: ScrapeTarget, page: Page) -> Iterator[None]:
+    """Adds the metrics of topics and local partitions. Yields after each partition, to keep the loop responsive."""
     sums = PartitionTotals()
     now_ms = watched.broker.clock.monotonic_ms()
     for topic in watched.broker.topics:

@@ -21,6 +21,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def process(watched: ScrapeTarget, page: Page) -> Iterator[None]:
+    """Adds the metrics of the process and the garbage collector."""
     page.add(declared.BUILD_INFO, 1, ottla.__version__, platform.python_version(), watched.broker.metadata.cluster_id)
     page.add(declared.START_TIME, watched.started_ms / 1000)
     page.add(declared.CPU_SECONDS, time.process_time())

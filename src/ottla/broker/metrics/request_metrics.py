@@ -18,6 +18,7 @@ YES_OR_NO = {False: "no", True: "yes"}
 
 
 def requests(watched: ScrapeTarget, page: Page) -> Iterator[None]:
+    """Adds the counts and durations of requests by API."""
     meters = watched.broker.meters
     for (api_key, version), count in sorted(meters.requests.items()):
         page.add(declared.REQUESTS, count, api_name(api_key), version)
@@ -41,6 +42,7 @@ def requests(watched: ScrapeTarget, page: Page) -> Iterator[None]:
 
 
 def connections(watched: ScrapeTarget, page: Page) -> Iterator[None]:
+    """Adds the metrics of connections, requests in flight and the backlog."""
     server = watched.server
     page.add(declared.CONNECTIONS, server.connection_count)
     page.add(declared.CONNECTIONS_ACCEPTED, server.accepted_count)

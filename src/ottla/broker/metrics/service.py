@@ -52,6 +52,7 @@ class MetricsService:
         self._loop_delay.start()
 
     def close(self) -> None:
+        """Closes the endpoint, or the sockets if it was never started."""
         if self._loop_delay is not None:
             self._loop_delay.stop()
         if self._endpoint is not None:
@@ -61,6 +62,7 @@ class MetricsService:
 
 
 def close_all(sockets: list[socket.socket]) -> None:
+    """Closes the sockets."""
     for each in sockets:
         each.close()
 

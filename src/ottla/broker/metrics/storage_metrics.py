@@ -19,6 +19,7 @@ DISK_PATIENCE_S = 1.0
 
 
 def storage(watched: ScrapeTarget, page: Page) -> Iterator[None]:
+    """Adds the metrics of the journal, the memory that records use and the disk queues."""
     shared = watched.broker.context.shared
     if shared.journal is not None:
         _journal(shared.journal, page)
@@ -41,6 +42,7 @@ def storage(watched: ScrapeTarget, page: Page) -> Iterator[None]:
 
 
 def compaction(watched: ScrapeTarget, page: Page) -> Iterator[None]:
+    """Adds the metrics of compaction; zeros without a compactor."""
     compactor = watched.broker.housekeeping.compactor
     for ended in CompactionResult:
         page.add(declared.COMPACTIONS, 0 if compactor is None else compactor.outcomes[ended], ended.name.lower())

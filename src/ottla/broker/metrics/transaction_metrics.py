@@ -16,6 +16,7 @@ BETWEEN_TURNS = 100
 
 
 def transactions(watched: ScrapeTarget, page: Page) -> Iterator[None]:
+    """Adds the metrics of transactions. Yields now and then, because there may be many."""
     counts: Counter[TransactionState] = Counter()
     now_ms = watched.broker.clock.now_ms()
     oldest_ms = now_ms

@@ -50,14 +50,18 @@ ALL = -1
 class Waiter(Protocol):
     """A producer's connection or stream that waits for the backlog to drain."""
 
-    def on_backlog_drained(self) -> None: ...
+    def on_backlog_drained(self) -> None:
+        """Called when the producer may continue."""
+        ...
 
 
 class ProducerConnection(Protocol):
     """The state of a connection that the backlog decides by."""
 
     @property
-    def unacknowledged(self) -> int: ...
+    def unacknowledged(self) -> int:
+        """The number of produce requests of the connection that have no reply yet."""
+        ...
 
 
 class Backlog:
@@ -113,6 +117,7 @@ class Backlog:
 
     @property
     def limit_bytes(self) -> int:
+        """The number of bytes above which producers are throttled."""
         return self._limit_bytes
 
     @property

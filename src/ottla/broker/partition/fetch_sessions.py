@@ -101,10 +101,12 @@ class FetchPlan(NamedTuple):
 
     @property
     def session_id(self) -> int:
+        """The id for the reply; 0 without a session."""
         return self.session.session_id if self.session is not None else NO_SESSION
 
     @property
     def is_empty(self) -> bool:
+        """True if the request reads no partition."""
         if self.session is not None and self.session.watching is not None:
             return not self.session.followed
         return not self.partitions

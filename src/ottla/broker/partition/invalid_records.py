@@ -31,6 +31,7 @@ class RecordRules(NamedTuple):
 
     @classmethod
     def of(cls, config: TopicConfig, now_ms: int) -> RecordRules:
+        """Returns the rules of a topic for records that arrive at this wall-clock time."""
         return cls(
             "compact" in config.cleanup_policy,
             now_ms - config.message_timestamp_before_max_ms,

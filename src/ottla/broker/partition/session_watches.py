@@ -66,6 +66,7 @@ class SessionWatches:
         partition.watch_as_follower(watch)
 
     def watched(self, key: PartitionKey) -> Partition | None:
+        """Returns the partition that is watched under this key, or None."""
         return self._watched.get(key)
 
     def forget(self, key: PartitionKey) -> None:

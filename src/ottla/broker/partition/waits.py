@@ -44,7 +44,9 @@ class Expirable(Protocol):
         ...
 
     @property
-    def ended(self) -> bool: ...
+    def ended(self) -> bool:
+        """True if the request has its reply, so that the deadline no longer matters."""
+        ...
 
 
 class Deadlines:

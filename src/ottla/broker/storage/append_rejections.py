@@ -12,14 +12,17 @@ if TYPE_CHECKING:
 
 
 def sentence_for(error: OSError, directory: str) -> str:
+    """Returns the message for a failed write: that of a full disk, or the error itself."""
     return full_disk(directory) if error.errno == errno.ENOSPC else f"{directory}: {error}"
 
 
 def slow_disk(directory: str) -> str:
+    """Returns the message for a disk that is too slow for the appends."""
     return f"the disk of {directory} does not keep up, and the memory for what it has not taken yet is used up"
 
 
 def full_disk(directory: str) -> str:
+    """Returns the message for a full disk."""
     return f"no space left on the disk of {directory}: free some, and writes go on by themselves"
 
 

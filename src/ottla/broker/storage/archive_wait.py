@@ -37,6 +37,7 @@ class RemovalDecision(NamedTuple):
 
     @property
     def going(self) -> int:
+        """The number of segments to remove: the archived ones, and those that waited too long."""
         return self.archived + self.given_up
 
 

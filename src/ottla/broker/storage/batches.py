@@ -40,23 +40,28 @@ class BatchList:
 
     @property
     def size_bytes(self) -> int:
+        """The size of the batches in the list."""
         return self._size_ends[-1] - self._dropped_bytes if self._size_ends else 0
 
     @property
     def first_offset(self) -> int | None:
+        """The base offset of the first batch; None if the list is empty."""
         return self._bases[self._head] if len(self) else None
 
     @property
     def first_view(self) -> memoryview:
+        """The first batch. The list must not be empty."""
         return self._views[self._head]
 
     def append(self, base_offset: int, end_offset: int, view: memoryview) -> None:
+        """Adds a batch at the end; `end_offset` is the offset after it."""
         self._bases.append(base_offset)
         self._ends.append(end_offset)
         self._views.append(view)
         self._size_ends.append((self._size_ends[-1] if self._size_ends else self._dropped_bytes) + len(view))
 
     def append_run(self, run: BatchRun) -> None:
+        """Adds all batches of a run at the end."""
         self._bases += run.bases
         self._ends += run.ends
         self._views += run.batches
@@ -106,6 +111,7 @@ class BatchList:
         return size
 
     def covers(self, offset: int) -> bool:
+        """Returns whether the offset is between the first and the last batch in the list."""
         head = self._head
         return head < len(self._bases) and self._bases[head] <= offset < self._ends[-1]
 

@@ -75,7 +75,9 @@ class Log(Protocol):
         ...
 
     @property
-    def size_bytes(self) -> int: ...
+    def size_bytes(self) -> int:
+        """The size of all batches in the log."""
+        ...
 
     @property
     def newest_ms(self) -> int:

@@ -37,6 +37,7 @@ class DataLayout:
         self.set_aside = f"{data_dir}/set-aside"
 
     def directory_of(self, key: LogKey) -> str:
+        """Returns the directory of a log."""
         return f"{self.logs}/{log_name(key)}"
 
 

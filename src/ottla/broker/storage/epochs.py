@@ -24,6 +24,7 @@ class LeaderEpochs:
 
     @property
     def latest(self) -> int:
+        """The newest leader epoch; -1 if the log has none."""
         return self._epochs[-1] if self._epochs else -1
 
     def note(self, epoch: int, base_offset: int) -> None:
@@ -38,6 +39,7 @@ class LeaderEpochs:
         return self._epochs[index] if index >= 0 else -1
 
     def copy(self) -> LeaderEpochs:
+        """Returns an independent copy."""
         return LeaderEpochs(self)
 
     def start_of(self, epoch: int) -> int:

@@ -39,11 +39,17 @@ class SegmentedLog(Protocol):
     epochs: LeaderEpochs
 
     @property
-    def written_end(self) -> int: ...
+    def written_end(self) -> int:
+        """The offset up to which the batches are in the segment files."""
+        ...
 
-    def damage_at(self, offset: int) -> Damage | None: ...
+    def damage_at(self, offset: int) -> Damage | None:
+        """Returns the known damage that covers the offset, or None."""
+        ...
 
-    def add_damage(self, damage: Damage) -> None: ...
+    def add_damage(self, damage: Damage) -> None:
+        """Records damage that a read has found."""
+        ...
 
 
 class SegmentPosition(NamedTuple):
@@ -61,6 +67,7 @@ class SegmentPosition(NamedTuple):
 
 
 def segment_at(segments: list[Segment], offset: int) -> int:
+    """Returns the index of the segment that contains the offset; 0 for an offset before the first one."""
     return max(bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1, 0)
 
 

@@ -49,6 +49,7 @@ class Flush:
         self._error: BaseException | None = None
 
     def begin(self) -> None:
+        """Starts the flush. It waits until everything up to its end offset is written, then syncs the segments."""
         self._log.when_written(self._end_offset, self._sync_segments)
 
     def _sync_segments(self) -> None:
@@ -131,6 +132,7 @@ class StartMove:
         return cls(log, point, encode_state(start, log.epochs, log.producers, log.transactions), done)
 
     def begin(self) -> None:
+        """Writes the log's state on the sync queue, then calls `done`."""
         log, state = self._log, self._state
 
         def finished(_: None, error: BaseException | None) -> None:

@@ -69,6 +69,7 @@ class Flusher:
 
     @property
     def is_running(self) -> bool:
+        """True while a round runs."""
         return self._running
 
     def want(self, log: FileLog) -> None:
@@ -88,6 +89,7 @@ class Flusher:
 
     @property
     def has_wanted(self) -> bool:
+        """True if a log waits for the next round."""
         return bool(self._wanted)
 
     def run(

@@ -19,9 +19,13 @@ LAZY_WRITE_MS = 20.0
 class FlushableLog(Protocol):
     """A log with segment writes to schedule."""
 
-    def write_now(self) -> None: ...
+    def write_now(self) -> None:
+        """Writes the batches that wait for a larger write."""
+        ...
 
-    def wants_flush(self, now_ms: int) -> bool: ...
+    def wants_flush(self, now_ms: int) -> bool:
+        """Returns whether a flush is due at this wall-clock time."""
+        ...
 
 
 @dataclass(slots=True)
@@ -32,6 +36,7 @@ class MemoryBudget:
     size_bytes: int = 0
 
     def has_room_for(self, size: int) -> bool:
+        """Returns whether this many more bytes fit."""
         return self.size_bytes + size <= self.size_bytes_max
 
 

@@ -152,6 +152,7 @@ class MemoryLog:
         self.transactions.forget_history(offset)
 
     def offset_for_time(self, timestamp_ms: int) -> TimedOffset | None:
+        """Returns the first record with this timestamp or a later one, or None."""
         for _, _, batch in self._batches.views_from(self.start_offset):
             if read_header(batch).max_timestamp >= timestamp_ms:
                 found = first_at_or_after(batch, timestamp_ms)
@@ -160,6 +161,7 @@ class MemoryLog:
         return None
 
     def max_timestamp(self) -> TimedOffset | None:
+        """Returns the record with the highest timestamp, or None if the log is empty."""
         views = [view for _, _, view in self._batches.views_from(self.start_offset)]
         if not views:
             return None

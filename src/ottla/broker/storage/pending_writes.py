@@ -30,6 +30,7 @@ class PendingWrite:
 
     @property
     def end_offset(self) -> int:
+        """The offset after the last batch."""
         return self.ends[-1]
 
     def split_off(self, count: int) -> PendingWrite:
@@ -57,9 +58,11 @@ class PendingWrites:
 
     @property
     def is_writing(self) -> bool:
+        """True while a write is in flight."""
         return self._in_flight is not None
 
     def add(self, segment: Segment, position: int, end_offset: int, batch: memoryview) -> None:
+        """Adds a batch at this position of the segment, to the last write if it continues that one."""
         last = self._last_for(segment, position)
         last.batches.append(batch)
         last.ends.append(end_offset)
@@ -68,6 +71,7 @@ class PendingWrites:
         self.size_bytes += size
 
     def add_run(self, segment: Segment, position: int, run: BatchRun) -> None:
+        """Adds all batches of a run, from this position of the segment on."""
         last = self._last_for(segment, position)
         last.batches += run.batches
         last.ends += run.ends

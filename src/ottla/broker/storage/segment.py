@@ -26,6 +26,7 @@ OFFSET_SPAN_MAX = 2**31 - 1
 
 
 def segment_name(base_offset: int) -> str:
+    """Returns the file name: the base offset with 20 digits, as in Kafka."""
     return f"{base_offset:020d}{LOG_SUFFIX}"
 
 
@@ -86,6 +87,7 @@ class Segment:
 
     @property
     def index_path(self) -> str:
+        """The path of the index file, next to the segment."""
         return self.path.removesuffix(LOG_SUFFIX) + INDEX_SUFFIX
 
     @property
@@ -108,6 +110,7 @@ class Segment:
 
     @property
     def has_spare_space(self) -> bool:
+        """True if the file is open and has allocated space after the last batch."""
         return self._file is not None and self.allocated_end > self.appended_end
 
     def adopt_space(self, size: int) -> None:
@@ -210,6 +213,7 @@ class Segment:
         self._file = None
 
     def close(self) -> None:
+        """Closes the file, if it is open. It is opened again when needed."""
         if self._file is not None:
             self._file.close()
             self._file = None

@@ -31,10 +31,14 @@ class CachedLog(Protocol):
     """A log whose newest batches are cached."""
 
     @property
-    def tail(self) -> BatchList: ...
+    def tail(self) -> BatchList:
+        """The newest batches, which the cache appends to and drops from."""
+        ...
 
     @property
-    def written_end(self) -> int: ...
+    def written_end(self) -> int:
+        """The offset up to which the batches are in the segment files, so that they may be dropped."""
+        ...
 
 
 class TailCache:
@@ -81,10 +85,12 @@ class TailCache:
 
     @property
     def size_bytes(self) -> int:
+        """The memory in use, including an estimate for each batch's entry."""
         return self._size_bytes
 
     @property
     def bound_bytes(self) -> int:
+        """The number of bytes above which the oldest batches are dropped."""
         return self._bound_bytes
 
     @property
@@ -99,6 +105,7 @@ class TailCache:
         return self._size_bytes > self._unwritten_bytes_max
 
     def add(self, log: CachedLog, base_offset: int, end_offset: int, batch: memoryview) -> None:
+        """Adds a batch to the tail of a log, and drops old ones if the cache is too large."""
         log.tail.append(base_offset, end_offset, batch)
         self._note(log, 1)
         self._size_bytes += len(batch) + ENTRY_BYTES
@@ -106,6 +113,7 @@ class TailCache:
             self._shrink()
 
     def add_run(self, log: CachedLog, run: BatchRun) -> None:
+        """Adds all batches of a run to the tail of a log, and drops old ones if the cache is too large."""
         log.tail.append_run(run)
         count = len(run)
         self._note(log, count)

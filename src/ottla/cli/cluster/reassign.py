@@ -47,6 +47,7 @@ class PlanSource:
 
     @property
     def is_given(self) -> bool:
+        """True if an option says what to move; without one there is nothing to plan."""
         return self.file is not None or self.balance or self.replicas is not None or self.partition is not None
 
 

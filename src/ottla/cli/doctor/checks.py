@@ -29,14 +29,17 @@ class Check:
 
 
 def ok(name: str, value: str, advice: str = "") -> Check:
+    """Returns a check that passed."""
     return Check(name, Status.ok, value, advice)
 
 
 def warn(name: str, value: str, advice: str) -> Check:
+    """Returns a check that calls for attention but does not fail the command."""
     return Check(name, Status.warn, value, advice)
 
 
 def bad(name: str, value: str, advice: str) -> Check:
+    """Returns a check that failed; `advice` says what to do."""
     return Check(name, Status.bad, value, advice)
 
 

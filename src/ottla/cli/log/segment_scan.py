@@ -47,6 +47,7 @@ class Problem:
 
     @property
     def is_damage(self) -> bool:
+        """False for the torn end of the newest file: a crash leaves it, and the next start truncates it."""
         return self.kind != "unfinished"
 
     def __str__(self) -> str:

@@ -21,9 +21,11 @@ class Limits(NamedTuple):
         return FETCH_RECORDS if self.records_max is None else min(self.records_max - printed, FETCH_RECORDS)
 
     def reached(self, printed: int) -> bool:
+        """Returns whether this many printed records are enough."""
         return self.records_max is not None and printed >= self.records_max
 
     def idle_too_long(self, last_record_s: float) -> bool:
+        """Returns whether the last record is too long ago. `last_record_s` is a `time.monotonic()`."""
         return self.idle_s is not None and time.monotonic() - last_record_s >= self.idle_s
 
     def wait_ms(self, last_record_s: float) -> float | None:

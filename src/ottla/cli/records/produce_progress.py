@@ -25,6 +25,7 @@ class Summary(NamedTuple):
     seconds: float
 
     def as_json(self) -> dict[str, Any]:
+        """Returns the result as `ottla produce --json` prints it; seconds are rounded to milliseconds."""
         return {
             "topic": self.topic,
             "sent": self.sent,
@@ -70,4 +71,5 @@ class Progress:
             print("\r\033[K", end="", file=sys.stderr, flush=True)
 
     def summary(self, topic: str, seconds: float) -> Summary:
+        """Returns the final counts, with the acknowledged records as the producer counted them."""
         return Summary(topic, self.sent, self._producer.acknowledged_count, self._bytes, seconds)

@@ -17,19 +17,39 @@ class Record(Protocol):
     """The fields of a record that can be printed."""
 
     @property
-    def topic(self) -> str: ...
+    def topic(self) -> str:
+        """The name of the topic."""
+        ...
+
     @property
-    def partition(self) -> int: ...
+    def partition(self) -> int:
+        """The number of the partition."""
+        ...
+
     @property
-    def offset(self) -> int: ...
+    def offset(self) -> int:
+        """The offset in the partition."""
+        ...
+
     @property
-    def timestamp_ms(self) -> int: ...
+    def timestamp_ms(self) -> int:
+        """Milliseconds since the Unix epoch; -1 without a timestamp."""
+        ...
+
     @property
-    def key(self) -> bytes | None: ...
+    def key(self) -> bytes | None:
+        """The key, or None."""
+        ...
+
     @property
-    def value(self) -> bytes | None: ...
+    def value(self) -> bytes | None:
+        """The value; None for a tombstone."""
+        ...
+
     @property
-    def headers(self) -> tuple[tuple[str, bytes | None], ...]: ...
+    def headers(self) -> tuple[tuple[str, bytes | None], ...]:
+        """Names and values in the order in which they were produced; names may repeat."""
+        ...
 
 
 Part = Callable[[Record], bytes]

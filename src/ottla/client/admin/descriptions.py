@@ -59,6 +59,7 @@ class ConfigEntry:
 
     @property
     def is_default(self) -> bool:
+        """True if nobody has set the value, neither for the topic nor for the broker."""
         return self.source == "default"
 
 
@@ -134,6 +135,7 @@ class Reassignment:
 def describe_partition(
     view: PartitionView, ends: tuple[int, int] | None = None, size_bytes: int | None = None
 ) -> PartitionDescription:
+    """Describes a partition. `ends` has its first and its end offset; both are None without it."""
     return PartitionDescription(
         index=view.index,
         leader=None if view.leader < 0 else view.leader,

@@ -15,7 +15,10 @@ READ_COMMITTED = 1
 
 
 class TopicPartition(NamedTuple):
-    """A topic name and a partition number; accepted wherever a `(topic, partition)` tuple is."""
+    """A topic name and a partition number; accepted wherever a `(topic, partition)` tuple is.
+
+    consumer.seek(TopicPartition("orders", 0), 42)
+    """
 
     topic: str
     partition: int

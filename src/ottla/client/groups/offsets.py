@@ -25,7 +25,10 @@ from ottla.protocol.model.errors import ErrorCode
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A committed offset, which is that of the next record to read. `metadata` is a note of the program."""
+    """A committed offset, which is that of the next record to read. `metadata` is a note of the program.
+
+    await consumer.commit({("orders", 0): OffsetAndMetadata(record.offset + 1, "nightly run")})
+    """
 
     offset: int
     metadata: str = ""

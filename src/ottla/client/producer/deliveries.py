@@ -156,12 +156,15 @@ class TablePartDelivery:
         self.count = count
 
     def delivered(self, topic: str, partition: int, base_offset: int, append_time_ms: int) -> None:
+        """Records the position of this part. The table's future completes with its last part."""
         self._table.arrived(self._order, TablePart(partition, base_offset, self.count))
 
     def failed(self, reason: Exception) -> None:
+        """Fails the future of the whole table, even if other parts were written."""
         self._table.failed(reason)
 
     def cut(self, at: int) -> tuple[Delivery, Delivery]:
+        """Splits the part after `at` rows; the table then waits for one part more."""
         self._table.one_more_part()
         return (
             TablePartDelivery(self._table, (*self._order, 0), at),

@@ -45,6 +45,7 @@ class TableFacts:
 
     @property
     def name(self) -> str:
+        """The name with its schema, without quotes."""
         return f"{self.schema}.{self.table}"
 
 
@@ -67,6 +68,7 @@ class Catalog:
 
     @classmethod
     async def connect(cls, url: str) -> Catalog:
+        """Opens a connection. Raises ConnectorError or NeedsHelpError, with advice for the operator."""
         options = " ".join(f"-c {name}={value}" for name, value in SESSION_SETTINGS.items())
         try:
             connection = await psycopg.AsyncConnection.connect(
@@ -81,6 +83,7 @@ class Catalog:
         return cls(url, connection)
 
     async def close(self) -> None:
+        """Closes the connection."""
         await self.connection.close()
 
     async def ask(self, question: LiteralString, *values: Any) -> list[tuple[Any, ...]]:
@@ -92,9 +95,11 @@ class Catalog:
             raise explained(failure, self._url) from failure
 
     async def types(self) -> dict[int, TypeInfo]:
+        """Returns all types of the database by oid."""
         return {row[0]: TypeInfo(*row) for row in await self.ask(_TYPES)}
 
     async def table(self, oid: int) -> TableFacts | None:
+        """Returns the table with this oid, or None if it has been dropped."""
         rows = await self.ask(_TABLES + " WHERE c.oid = %s", oid)
         return _table_facts(rows[0]) if rows else None
 

@@ -35,10 +35,12 @@ def table_topic(prefix: str, table: str) -> str:
 
 
 def transaction_topic(prefix: str) -> str:
+    """Returns the topic of BEGIN and END records, named as Debezium names it."""
     return f"{prefix}.transaction"
 
 
 def schema_topic(prefix: str) -> str:
+    """Returns the topic of schema changes."""
     return f"{prefix}.schema"
 
 
@@ -123,6 +125,7 @@ class ChangeWriter:
     # Changes.
 
     def insert(self, shape: TableShape, change: Insert, lsn: int) -> None:
+        """Adds the record of an inserted row (`op` c)."""
         self._write(shape, b"c", lsn, key_row=change.new, after=change.new)
 
     def read(self, shape: TableShape, row: Row, lsn: int) -> None:
@@ -147,9 +150,11 @@ class ChangeWriter:
         self._write(shape, b"c", lsn, key_row=new, after=new, header=(OLD_KEY_HEADER, old_key))
 
     def delete(self, shape: TableShape, change: Delete, lsn: int) -> None:
+        """Adds the record of a deleted row (`op` d). `before` is null unless the identity is FULL."""
         self._write(shape, b"d", lsn, key_row=change.old, before=change.old if change.has_full_old else None)
 
     def truncate(self, shapes: Mapping[int, TableShape], change: Truncate, lsn: int) -> None:
+        """Adds one record (`op` t) for each truncated table that is captured."""
         for oid in change.oids:
             shape = shapes.get(oid)
             if shape is not None:

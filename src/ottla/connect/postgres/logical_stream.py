@@ -37,9 +37,11 @@ class StreamPosition:
 
     @classmethod
     def parse(cls, position: Position) -> StreamPosition:
+        """Reads a stored position; keys that older versions did not write get their defaults."""
         return cls(position["lsn"], position.get("part_of", 0), position.get("events", 0), position.get("attempt", 1))
 
     def to_json(self) -> Position:
+        """Returns the position as it is stored; `at` repeats the LSN for human readers."""
         part = {"part_of": self.part_of, "events": self.events} if self.part_of else {}
         return {"phase": "stream", "lsn": self.lsn, "at": lsn_text(self.lsn), "attempt": self.attempt, **part}
 
@@ -78,10 +80,12 @@ class LogicalStream:
         self._beating = asyncio.create_task(self._keep_alive())
 
     async def close(self) -> None:
+        """Stops the status updates. The connection stays open; its owner closes it."""
         self._beating.cancel()
         await asyncio.wait([self._beating])
 
     def describe(self) -> dict[str, Any]:
+        """Returns the confirmed LSN and its distance to the server's, for the status report."""
         return {"lsn": lsn_text(self._flushed_lsn), "lag_bytes": max(0, self._server_lsn - self._flushed_lsn)}
 
     def confirm(self, position: StreamPosition) -> None:

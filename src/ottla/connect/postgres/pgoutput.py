@@ -44,6 +44,8 @@ class Commit(NamedTuple):
 
 
 class Column(NamedTuple):
+    """A column of a relation message."""
+
     name: str
     type_oid: int
     type_modifier: int
@@ -63,11 +65,15 @@ class Relation(NamedTuple):
 
 
 class Insert(NamedTuple):
+    """A row was inserted. `oid` is that of its table."""
+
     oid: int
     new: Row
 
 
 class Update(NamedTuple):
+    """A row was updated."""
+
     oid: int
     old: Row | None
     """The old row, with only the key if `has_full_old` is false. None if the key has not changed and the identity is
@@ -77,12 +83,16 @@ class Update(NamedTuple):
 
 
 class Delete(NamedTuple):
+    """A row was deleted. `old` has only the key columns unless `has_full_old` is true."""
+
     oid: int
     old: Row
     has_full_old: bool
 
 
 class Truncate(NamedTuple):
+    """Tables were truncated together. The flags are those of the TRUNCATE statement."""
+
     oids: tuple[int, ...]
     cascades: bool
     restarts_identity: bool

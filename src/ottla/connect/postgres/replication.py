@@ -132,6 +132,7 @@ class ReplicationConnection:
     # Commands that precede the stream.
 
     async def identify(self) -> SystemIdentity:
+        """Returns the server's system id, timeline and WAL position (IDENTIFY_SYSTEM)."""
         system_id, timeline, lsn, database = (await self.query("IDENTIFY_SYSTEM"))[0]
         assert system_id is not None
         assert timeline is not None
@@ -155,6 +156,7 @@ class ReplicationConnection:
         await self.query(f"CREATE_REPLICATION_SLOT {quoted(name)} PHYSICAL{' RESERVE_WAL' if reserve_wal else ''}")
 
     async def drop_slot(self, name: str, *, wait: bool = True) -> None:
+        """Drops a replication slot. With `wait`, waits until no other connection uses it."""
         await self.query(f"DROP_REPLICATION_SLOT {quoted(name)}{' WAIT' if wait else ''}")
 
     async def query(self, command: str) -> list[tuple[str | None, ...]]:
@@ -172,6 +174,7 @@ class ReplicationConnection:
         await self._start(f"START_REPLICATION SLOT {quoted(slot)} LOGICAL {lsn_text(lsn)} ({listed})")
 
     async def start_physical(self, lsn: int, *, timeline: int | None = None, slot: str | None = None) -> None:
+        """Starts streaming WAL from `lsn` on, from this timeline or else the server's current one."""
         named = "" if slot is None else f"SLOT {quoted(slot)} "
         of_timeline = "" if timeline is None else f" TIMELINE {timeline}"
         await self._start(f"START_REPLICATION {named}PHYSICAL {lsn_text(lsn)}{of_timeline}")
@@ -254,6 +257,7 @@ class ReplicationConnection:
             raise RefusedError(_one_line(str(failure))) from failure
 
     async def close(self) -> None:
+        """Closes the connection at once, even while it streams."""
         if self._watched is not None:
             self._loop.remove_reader(self._watched)
             self._watched = None

@@ -29,6 +29,7 @@ class TargetTable:
 
     @property
     def name(self) -> str:
+        """The name with its schema, without quotes."""
         return f"{self.schema}.{self.table}"
 
 

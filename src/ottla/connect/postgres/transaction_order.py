@@ -98,6 +98,7 @@ class TransactionOrder:
         return [topic for topic, count in self._waiting_of.items() if count]
 
     def add_change(self, change: Change) -> None:
+        """Buffers a change until `take` reaches its place in the order of transactions."""
         self._waiting[change.transaction, change.order] = change
         self._waiting_of[change.topic] = self._waiting_of.get(change.topic, 0) + 1
 

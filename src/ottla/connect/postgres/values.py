@@ -52,6 +52,7 @@ def encoder_of(oid: int, types: dict[int, TypeInfo]) -> Encoder:
 
 
 def encode_text(value: bytes) -> bytes:
+    """Returns the text as a JSON string."""
     return orjson.dumps(value.decode())
 
 

@@ -59,6 +59,7 @@ class Backup:
 
     @property
     def size_bytes(self) -> int:
+        """The stored size of all files."""
         return sum(each.size_bytes for each in self.files)
 
 

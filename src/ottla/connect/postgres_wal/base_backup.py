@@ -125,6 +125,7 @@ class ControlFileWatch:
         self._tail = b""
 
     def through(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
+        """Yields the blocks unchanged while remembering the last bytes of the archive."""
         for block in blocks:
             self._tail = (self._tail + block)[-_TAIL_BYTES:]
             yield block

@@ -51,9 +51,11 @@ class Entry:
 
     @property
     def key(self) -> tuple[TimelineId, Lsn]:
+        """The timeline and the first LSN, which order the entries of a log."""
         return self.timeline, self.start
 
     def encode(self) -> bytes:
+        """Returns the bytes of the log's record: a fixed header, then the data."""
         header = _HEADER.pack(MAGIC, self.kind, self.system_id, self.timeline, self.start, self.sent_unix_us)
         return b"".join((header, self.data))
 

@@ -55,6 +55,7 @@ class ConnectionTarget:
 
     @property
     def place(self) -> str:
+        """The host and port, or the socket directory, as messages name them."""
         return f"{self.host}:{self.port}" if not self.host.startswith("/") else f"{self.host} (port {self.port})"
 
 

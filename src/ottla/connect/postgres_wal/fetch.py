@@ -75,6 +75,7 @@ def open_log(options: argparse.Namespace) -> AbstractAsyncContextManager[Readabl
 
 
 def main() -> int:
+    """Runs the program. Returns its exit code: 0, NOT_IN_LOG if the log lacks the file, or FAILED."""
     parser = argparse.ArgumentParser(prog="python -m ottla.connect.postgres_wal.fetch")
     add_log_options(parser)
     parser.add_argument("name")

@@ -32,6 +32,7 @@ class Piece:
 
     @property
     def end(self) -> Lsn:
+        """The LSN after the last byte."""
         return Lsn(self.start + len(self.data))
 
 

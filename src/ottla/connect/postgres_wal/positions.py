@@ -54,10 +54,12 @@ class Segment:
 
     @property
     def end_lsn(self) -> Lsn:
+        """The LSN after the segment, with which the next one begins."""
         return Lsn(self.first_lsn + self.size_bytes)
 
     @property
     def name(self) -> str:
+        """The file name: timeline, high and low part of the segment number, eight hexadecimal digits each."""
         number, in_one = self.first_lsn // self.size_bytes, _FOUR_GIB // self.size_bytes
         return f"{self.timeline:08X}{number // in_one:08X}{number % in_one:08X}"
 

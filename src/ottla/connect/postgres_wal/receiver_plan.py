@@ -21,6 +21,7 @@ class LogEnd:
 
     @classmethod
     def of(cls, last: Entry) -> LogEnd:
+        """Returns the position after this entry, which must be the last one of the log."""
         return cls(last.system_id, last.timeline, last.end)
 
 

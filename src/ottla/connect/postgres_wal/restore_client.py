@@ -31,6 +31,7 @@ ATTEMPT_PAUSE_S = 0.1
 
 
 def main() -> int:
+    """Runs the program and returns its exit code. With `--check` it only proves that it can be run."""
     if sys.argv[1:] == ["--check"]:
         return 0  # proves that this user can run it
     name, path, separator, *command = sys.argv[1:]

@@ -225,6 +225,7 @@ def _run_on_loop(work: Coroutine[Any, Any, None]) -> None:
 
 
 def main() -> int:
+    """Runs the server unless another one runs. Returns the exit code; with `--check`, 1 if it could not work."""
     parser = argparse.ArgumentParser(prog="python -m ottla.connect.postgres_wal.restore_server")
     add_log_options(parser)
     parser.add_argument("--spool-mb", type=int, default=SPOOL_BYTES >> 20)

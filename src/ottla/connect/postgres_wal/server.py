@@ -92,13 +92,16 @@ class Server:
 
     @property
     def pgconn(self) -> pq.abc.PGconn:
+        """The libpq connection, for calls that psycopg does not offer."""
         return self._connection.pgconn
 
     @property
     def version(self) -> int:
+        """The major version of the server, for example 16."""
         return self.pgconn.server_version // 10000
 
     async def identify(self) -> Identity:
+        """Returns the server's system id, timeline and flushed WAL position (IDENTIFY_SYSTEM)."""
         found = (await self._query("IDENTIFY_SYSTEM"))[0]
         system_id, timeline, flushed = (each or "" for each in found[:3])
         return Identity(int(system_id), TimelineId(int(timeline)), parse_lsn(flushed))
@@ -123,6 +126,7 @@ class Server:
         await self._query(f"CREATE_REPLICATION_SLOT {quoted(name)} PHYSICAL RESERVE_WAL")
 
     async def drop_slot(self, name: str) -> None:
+        """Drops a replication slot, after waiting until no other connection uses it."""
         await self._query(f"DROP_REPLICATION_SLOT {quoted(name)} WAIT")
 
     async def start(self, slot: str, first: Lsn, timeline: TimelineId) -> None:
@@ -175,6 +179,7 @@ class Server:
             raise self._failure(str(failure), failure.sqlstate) from None
 
     async def close(self) -> None:
+        """Closes the connection, which also ends a running stream."""
         await self._connection.close()
 
     async def __aenter__(self) -> Self:

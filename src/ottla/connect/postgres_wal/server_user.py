@@ -34,6 +34,7 @@ class ServerUser:
 
     @property
     def groups(self) -> list[int]:
+        """The ids of all groups of the user, the primary one included."""
         return os.getgrouplist(self.name, self.gid)
 
 

@@ -16,6 +16,8 @@ _XID_MODULUS = 1 << 32
 
 @dataclass(frozen=True, slots=True)
 class AtTime:
+    """A recovery target: a time, in microseconds since the Unix epoch."""
+
     unix_us: int
 
     def __str__(self) -> str:
@@ -24,6 +26,8 @@ class AtTime:
 
 @dataclass(frozen=True, slots=True)
 class AtLsn:
+    """A recovery target: a position in the WAL."""
+
     lsn: Lsn
 
     def __str__(self) -> str:
@@ -32,6 +36,8 @@ class AtLsn:
 
 @dataclass(frozen=True, slots=True)
 class AtXid:
+    """A recovery target: the commit of a transaction."""
+
     xid: int
 
     def __str__(self) -> str:

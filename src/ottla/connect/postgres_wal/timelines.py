@@ -29,6 +29,7 @@ class History:
 
     @property
     def timeline(self) -> TimelineId:
+        """The timeline that the history leads to."""
         return self.stretches[-1].timeline
 
     @property

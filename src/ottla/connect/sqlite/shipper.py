@@ -211,8 +211,10 @@ class Shipper:
 
     @property
     def has_shipped_since_snapshot(self) -> bool:
+        """True if a transaction follows the last snapshot in the log, so that a new snapshot would help."""
         return self._writer.has_written_since_snapshot
 
     @property
     def transaction(self) -> int:
+        """The number of the last transaction in the log."""
         return self._writer.transaction

@@ -88,6 +88,7 @@ class ProgressFile:
         os.pwrite(self._file, bytes(_PROGRESS.size), 0)
 
     def close(self) -> None:
+        """Clears the progress, so that waiting programs see no stale one, and releases the lock."""
         self.forget()
         os.close(self._file)
 

@@ -74,6 +74,7 @@ class Source:
         return connection
 
     def close(self) -> None:
+        """Closes the connections and with them the locks that keep the WAL."""
         for connection in self._connections:
             connection.close()
         self._connections.clear()
@@ -110,6 +111,7 @@ class Source:
                 raise SourceChangedError(f"{name} is another file now than the one that was opened")
 
     def wal_bytes(self) -> int:
+        """Returns the size of the -wal file, including frames that are no longer valid."""
         return os.fstat(self.wal.descriptor).st_size
 
     # -- locks --------------------------------------------------------------------------------------------------------

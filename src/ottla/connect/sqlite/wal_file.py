@@ -28,7 +28,9 @@ _SLICE_BYTES = 4 << 20
 class Bytes(Protocol):
     """Something to read frames from: the file, or a copy of a part of it."""
 
-    def pread(self, size: int, position: int) -> bytes: ...
+    def pread(self, size: int, position: int) -> bytes:
+        """Reads up to `size` bytes at this position of the WAL file; fewer at its end."""
+        ...
 
 
 class WalFile:
@@ -39,12 +41,15 @@ class WalFile:
 
     @property
     def descriptor(self) -> int:
+        """The file descriptor, open until `close`."""
         return self._file
 
     def pread(self, size: int, position: int) -> bytes:
+        """Reads up to `size` bytes of the file, whatever they are now: SQLite may be overwriting them."""
         return os.pread(self._file, size, position)
 
     def close(self) -> None:
+        """Closes the file. Close SQLite's own connections first; `wal_index` says why."""
         os.close(self._file)
 
 
@@ -57,6 +62,7 @@ class WalCopy:
     content: bytes
 
     def pread(self, size: int, position: int) -> bytes:
+        """Reads from the header or the copied part; the position is that in the file."""
         if position < HEADER_BYTES:
             return self.header[position : position + size]
         return self.content[position - self.start : position - self.start + size]

@@ -57,6 +57,7 @@ class WalPosition:
 
 
 def is_page_size(size: int) -> bool:
+    """Returns whether SQLite permits this page size: a power of two within its limits."""
     return PAGE_BYTES_MIN <= size <= PAGE_BYTES_MAX and size & (size - 1) == 0
 
 

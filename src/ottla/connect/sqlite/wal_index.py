@@ -70,6 +70,7 @@ class WalIndex:
 
     @property
     def descriptor(self) -> int:
+        """The descriptor of the -shm file, open until `close`."""
         return self._file
 
     def look(self) -> WalState:
@@ -87,6 +88,7 @@ class WalIndex:
         raise UnsteadyIndexError
 
     def close(self) -> None:
+        """Unmaps the memory and closes the file. Close SQLite's own connections first."""
         self._memory.close()
         os.close(self._file)
 

@@ -87,6 +87,7 @@ class Endpoints:
         self._streams: dict[Any, grpc.aio.Channel] = {}
 
     async def close(self) -> None:
+        """Closes the connections to all members; calls and streams in flight fail."""
         for channel in self._channels:
             await channel.close()
 
@@ -146,9 +147,11 @@ class Endpoints:
         self._streams[stream] = channel
 
     def forget(self, stream: Any) -> None:
+        """Stops tracking a stream that has ended, so that a change of the member does not cancel it."""
         self._streams.pop(stream, None)
 
     def cancel_streams(self) -> None:
+        """Cancels all open streams. Their readers see a cancelled call."""
         for stream in list(self._streams):
             stream.cancel()
 

@@ -13,9 +13,11 @@ class Namespace:
         self._prefix = f"/ottla/{cluster}/".encode()
 
     def full(self, key: str) -> bytes:
+        """Returns the key in etcd: the cluster's prefix and the port's key."""
         return self._prefix + key.encode()
 
     def key(self, full: bytes) -> str:
+        """Returns the port's key of a key in etcd, which must have the cluster's prefix."""
         return full[len(self._prefix) :].decode()
 
     def range(self, prefix: str) -> tuple[bytes, bytes]:
@@ -24,5 +26,6 @@ class Namespace:
         return start, start[:-1] + bytes([start[-1] + 1])
 
     def entry(self, found: KeyValue) -> Entry:
+        """Converts a key-value pair of etcd to an entry. Its version is etcd's `mod_revision`."""
         lease = LeaseId(found.lease) if found.lease else None
         return Entry(self.key(found.key), found.value, Revision(found.mod_revision), lease)

@@ -35,6 +35,7 @@ class EtcdWatches:
         self._closed = False
 
     def close(self) -> None:
+        """Ends all watches: their streams are cancelled and not resumed."""
         self._closed = True
         self._endpoints.cancel_streams()
 

@@ -185,12 +185,15 @@ class SqliteCoordination:
         return lease
 
     async def renew(self, lease: SqliteLease, deadline_ms: float) -> bool:
+        """Writes the lease's new deadline. Returns False if it has ended or is about to."""
         try:
             return await self._deadline_writer.call(partial(lease.file.renew, deadline_ms))
         except (OSError, OutcomeUnknownError) as error:
             raise UnavailableError(f"the deadline of the lease cannot be written: {error}") from error
 
     async def revoke(self, lease: SqliteLease) -> None:
+        """Ends the lease, deletes its entries and removes its file. Raises UnavailableError if that is uncertain."""
+
         def end() -> None:
             self._store.end_lease(lease.id, lambda: True)
             lease.file.remove()

@@ -100,6 +100,7 @@ class Database:
             return 0
 
     def close(self) -> None:
+        """Closes the connection. Calling it again does nothing."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None

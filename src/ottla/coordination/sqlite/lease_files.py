@@ -56,6 +56,7 @@ class LeaseFile:
             return not _is_marked(self._fd)
 
     def release(self) -> None:
+        """Closes the file and so releases its lock: the lease then looks expired to others."""
         with self._lock:
             self.release_in_child()
 
@@ -66,6 +67,7 @@ class LeaseFile:
             self._fd = -1
 
     def remove(self) -> None:
+        """Releases the lock and deletes the file. A failed deletion is ignored."""
         self.release()
         with suppress(OSError):
             os.unlink(self._path)
@@ -108,6 +110,7 @@ class LeaseObserver:
         return [row for row, fd in self._fds.items() if _is_over(row, fd, self._boot_id, now_ms)]
 
     def close(self) -> None:
+        """Closes the files of all observed leases."""
         self.observe(())
 
 

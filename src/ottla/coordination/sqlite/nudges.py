@@ -34,6 +34,7 @@ class Nudges:
 
     @property
     def works(self) -> bool:
+        """True while this process has a named pipe on which it can be nudged."""
         return self._fd >= 0
 
     def _open(self) -> int:
@@ -54,6 +55,7 @@ class Nudges:
                     _write(os.path.join(self._directory, name))
 
     def close(self) -> None:
+        """Removes this process's pipe; others then stop nudging it."""
         if self._fd >= 0:
             self._loop.remove_reader(self._fd)
             with suppress(OSError):

@@ -69,10 +69,12 @@ class Store:
         self._history = history
 
     def get(self, key: str) -> Entry | None:
+        """Returns the latest entry of a key, or None."""
         with self._database.reading() as connection:
             return _entry(connection, key)
 
     def snapshot(self, prefix: str) -> Snapshot:
+        """Returns all entries with this prefix and the revision at which they were read."""
         with self._database.reading() as connection:
             rows = connection.execute(
                 "SELECT key, value, version, lease FROM entries WHERE key >= ? AND key < ? ORDER BY key",
@@ -81,6 +83,7 @@ class Store:
             return Snapshot(tuple(_entry_of(row) for row in rows), _revision(connection))
 
     def commit(self, conditions: Sequence[Condition], operations: Sequence[Operation]) -> Outcome:
+        """Applies the operations if the conditions hold and the lease exists; otherwise changes nothing."""
         with self._database.writing() as connection:
             entries = {condition.key: _entry(connection, condition.key) for condition in conditions}
             if not conditions_hold(conditions, entries):
@@ -110,6 +113,7 @@ class Store:
             return WatchPage(batches, complete_to)
 
     def state(self) -> State:
+        """Returns the revision, the live leases and the id of the lease granted last (0 if there was none)."""
         with self._database.reading() as connection:
             leases = connection.execute("SELECT id, boot_id, file FROM leases ORDER BY id").fetchall()
             last = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'leases'").fetchone()
@@ -117,6 +121,7 @@ class Store:
             return State(_revision(connection), tuple(LeaseRow(*row) for row in leases), last_lease)
 
     def add_lease(self, boot_id: str, file: str) -> LeaseId:
+        """Records a lease with the boot id of its machine and the name of its file, and returns its id."""
         with self._database.writing() as connection:
             added = connection.execute("INSERT INTO leases (boot_id, file) VALUES (?, ?)", [boot_id, file])
             assert added.lastrowid is not None

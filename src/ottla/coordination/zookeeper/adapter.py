@@ -189,6 +189,7 @@ class ZookeeperCoordination:
         return lease_id
 
     async def renew(self, lease: ZookeeperLease) -> bool:
+        """Returns whether the lease still exists; asking keeps its session alive. Raises UnavailableError."""
         lease.session.allow_ping()
         await lease.session.connection(self._timeout_s)
         if lease.session.was_lost:
@@ -201,6 +202,7 @@ class ZookeeperCoordination:
         return found is not None
 
     async def revoke(self, lease: ZookeeperLease) -> None:
+        """Ends the lease, deletes its entries and closes its session. Raises UnavailableError."""
         await self._connection()
         try:
             await self._transactions.end_lease(lease.id)

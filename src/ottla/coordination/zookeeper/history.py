@@ -27,6 +27,7 @@ class Reader:
         self._sync = transactions.sync
 
     async def get(self, key: str) -> Entry | None:
+        """Returns the latest entry of a key, or None. Syncs with the leader of the ensemble first."""
         await self._sync()
         return await self._entry(key)
 

@@ -33,10 +33,12 @@ class Head(NamedTuple):
     """Changes up to this revision have been pruned."""
 
     def encode(self) -> bytes:
+        """Returns the node's contents: two 64-bit numbers."""
         return _HEAD.pack(self.revision, self.history_start)
 
     @classmethod
     def decode(cls, data: bytes) -> Head:
+        """Parses the contents that `encode` returned."""
         revision, start = _HEAD.unpack(data)
         return cls(Revision(revision), Revision(start))
 
@@ -59,15 +61,19 @@ class Paths:
         self.alive = f"{root}/alive"
 
     def entry(self, key: str) -> str:
+        """Returns the path of the node with the entry of this key."""
         return f"{self.entries}/{_name(key)}"
 
     def change(self, revision: int) -> str:
+        """Returns the path of the node with the changes of this revision."""
         return f"{self.changes}/{revision:020}"
 
     def lease(self, lease: LeaseId) -> str:
+        """Returns the path of the node that lists the keys put with the lease."""
         return f"{self.leases}/{lease}"
 
     def alive_of(self, lease: LeaseId) -> str:
+        """Returns the path of the ephemeral node that exists while the lease's session does."""
         return f"{self.alive}/{lease}"
 
 
@@ -82,10 +88,12 @@ def key_of(name: str) -> str:
 
 
 def encode_entry(entry: Entry) -> bytes:
+    """Returns the contents of an entry's node: version, lease (0 for none), value."""
     return _HEAD.pack(entry.version, entry.lease or 0) + entry.value
 
 
 def decode_entry(key: str, data: bytes) -> Entry:
+    """Parses the contents of an entry's node."""
     version, lease = _HEAD.unpack_from(data)
     return Entry(key, data[_HEAD.size :], Revision(version), LeaseId(lease) if lease else None)
 

@@ -121,6 +121,7 @@ class LeaseSession(Session):
         return self._connection.granted_ms
 
     def allow_ping(self) -> None:
+        """Lets kazoo send one more ping, which keeps the session alive."""
         self._connection.may_ping = True
 
 

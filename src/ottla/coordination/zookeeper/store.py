@@ -72,6 +72,7 @@ class Plan:
     size: int = 0
 
     def add(self, kind: str, path: str, *args: Any) -> None:
+        """Adds an operation and its approximate size. `kind` names the operation of kazoo's transactions."""
         self.operations.append((kind, (path, *args)))
         self.size += len(path) + 60 + sum(len(one) for one in args if isinstance(one, bytes))
 

@@ -50,6 +50,7 @@ class View:
         )
 
     def is_alive(self, member: Member) -> bool:
+        """Returns whether the member is registered, has kept its data and its log works."""
         registration = self.image.registration(member.broker_id)
         return is_alive(member, registration, self.rules.durability) and self.can_lead(member.broker_id)
 
@@ -67,6 +68,7 @@ class View:
         return registration is not None and registration.kept.since(self.rules.durability) > member.broker_epoch
 
     def is_draining(self, broker_id: int) -> bool:
+        """Returns whether the broker is registered and gives up its leaderships."""
         registration = self.image.registration(broker_id)
         return registration is not None and registration.is_draining
 
@@ -81,6 +83,7 @@ class View:
         )
 
     def current(self, broker_id: int) -> Member:
+        """Returns the broker with its current epoch. It must be registered."""
         registration = self.image.registration(broker_id)
         assert registration is not None, f"broker {broker_id} is not registered"
         return registration.member

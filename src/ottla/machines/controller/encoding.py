@@ -64,6 +64,7 @@ def _value(**fields: object) -> bytes:
 
 
 def encode_registration(registration: Registration) -> bytes:
+    """Returns the value of `brokers/<id>`. Optional fields are left out if they have their defaults."""
     return _value(
         epoch=registration.epoch,
         host=registration.host,
@@ -86,6 +87,7 @@ def _inter_broker_fields(registration: Registration) -> dict[str, object]:
 
 
 def encode_incarnation(incarnation: Incarnation) -> bytes:
+    """Returns the value of `incarnations/<id>`."""
     return _value(
         epoch=incarnation.epoch,
         directory_id=incarnation.directory_id,
@@ -121,6 +123,7 @@ def encode_partition(state: PartitionState) -> bytes:
 
 
 def encode_topic(topic: TopicState) -> bytes:
+    """Returns the value of `topics/<topic id>`."""
     return _value(
         name=topic.name,
         partition_count=topic.partition_count,
@@ -131,26 +134,32 @@ def encode_topic(topic: TopicState) -> bytes:
 
 
 def encode_name(topic_id: TopicId) -> bytes:
+    """Returns the value of `names/<topic name>`: the topic's id."""
     return _value(topic_id=str(topic_id))
 
 
 def encode_controller(controller: ControllerEntry) -> bytes:
+    """Returns the value of the controller's entry."""
     return _value(broker_id=controller.broker_id, broker_epoch=controller.broker_epoch)
 
 
 def encode_configs(configs: Mapping[str, str]) -> bytes:
+    """Returns the value of `configs/<broker id or default>`: dynamic settings by name."""
     return _value(configs=dict(configs))
 
 
 def encode_creating(creating: TopicCreation) -> bytes:
+    """Returns the value of `creating/<topic id>`."""
     return _value(name=creating.name, creator=creating.creator)
 
 
 def encode_deleted(deleted: DeletedTopic) -> bytes:
+    """Returns the value of `deleted/<topic id>`: the brokers that may still have logs of it."""
     return _value(name=deleted.name, brokers=sorted(deleted.brokers))
 
 
 def encode_failures(failed: FailedLogs) -> bytes:
+    """Returns the value of `failures/<broker id>`."""
     by_topic: dict[str, list[int]] = {}
     for topic_id, index in sorted(failed.partitions):
         by_topic.setdefault(str(topic_id), []).append(index)
@@ -182,6 +191,7 @@ def _read_fields(entry: Entry) -> dict[str, Any]:
 
 
 def decode_registration(entry: Entry, broker_id: int) -> Registration:
+    """Decodes the entry of a live broker. Raises MalformedError."""
     fields = _read_fields(entry)
     rack = fields.get("rack")
     if rack is not None and not isinstance(rack, str):
@@ -206,6 +216,7 @@ def decode_registration(entry: Entry, broker_id: int) -> Registration:
 
 
 def decode_incarnation(entry: Entry) -> Incarnation:
+    """Decodes the entry of a broker's last incarnation. Raises MalformedError."""
     fields = _read_fields(entry)
     process_id = _text(fields, "process_id") if "process_id" in fields else ""
     return Incarnation(
@@ -214,6 +225,7 @@ def decode_incarnation(entry: Entry) -> Incarnation:
 
 
 def decode_partition(entry: Entry) -> PartitionState:
+    """Decodes the entry of a partition. Raises MalformedError, also if the replicas or the ISR are empty."""
     fields = _read_fields(entry)
     replicas = _integers(fields, "replicas")
     if not replicas:
@@ -237,6 +249,7 @@ def decode_partition(entry: Entry) -> PartitionState:
 
 
 def decode_topic(entry: Entry, topic_id: TopicId) -> TopicState:
+    """Decodes the entry of a topic. Raises MalformedError."""
     fields = _read_fields(entry)
     return TopicState(
         topic_id,
@@ -249,29 +262,35 @@ def decode_topic(entry: Entry, topic_id: TopicId) -> TopicState:
 
 
 def decode_name(entry: Entry) -> TopicId:
+    """Decodes the entry of a topic name. Raises MalformedError."""
     return _topic_id(_text(_read_fields(entry), "topic_id"))
 
 
 def decode_controller(entry: Entry) -> ControllerEntry:
+    """Decodes the controller's entry. Raises MalformedError."""
     fields = _read_fields(entry)
     return ControllerEntry(_integer(fields, "broker_id"), _integer(fields, "broker_epoch"))
 
 
 def decode_configs(entry: Entry) -> Mapping[str, str]:
+    """Decodes the entry of dynamic settings. Raises MalformedError."""
     return _texts(_read_fields(entry), "configs")
 
 
 def decode_creating(entry: Entry) -> TopicCreation:
+    """Decodes the entry of a topic that is being created. Raises MalformedError."""
     fields = _read_fields(entry)
     return TopicCreation(_text(fields, "name"), _member(fields.get("creator"), "creator"))
 
 
 def decode_deleted(entry: Entry) -> DeletedTopic:
+    """Decodes the entry of a deleted topic. Raises MalformedError."""
     fields = _read_fields(entry)
     return DeletedTopic(_text(fields, "name"), frozenset(_integers(fields, "brokers")))
 
 
 def decode_failures(entry: Entry) -> FailedLogs:
+    """Decodes the entry of failed logs. Raises MalformedError."""
     fields = _read_fields(entry)
     all_disk, by_topic = fields.get("all_disk"), fields.get("partitions")
     if not isinstance(all_disk, bool) or not isinstance(by_topic, dict):

@@ -54,22 +54,28 @@ class ClusterImage:
     # -- brokers --------------------------------------------------------------------------------------------------
 
     def registration(self, broker_id: int) -> Registration | None:
+        """Returns the registration of a live broker, or None."""
         found = self._tables.registrations.get(broker_id)
         return None if found is None else found.value
 
     def registration_entry(self, broker_id: int) -> Versioned[Registration] | None:
+        """Returns the registration with the version of its entry, for conditions; None if the broker is not live."""
         return self._tables.registrations.get(broker_id)
 
     def registrations(self) -> Iterator[Registration]:
+        """Returns the registrations of all live brokers, in no particular order."""
         return (found.value for found in self._tables.registrations.values())
 
     def incarnation(self, broker_id: int) -> Versioned[Incarnation] | None:
+        """Returns the last incarnation of a broker, live or not; None if it never registered."""
         return self._tables.incarnations.get(broker_id)
 
     def failures(self, broker_id: int) -> Versioned[FailedLogs] | None:
+        """Returns the last failure report of a broker, which may be that of an earlier incarnation."""
         return self._tables.failures.get(broker_id)
 
     def has_failures(self, broker_id: int) -> bool:
+        """Returns whether the broker has a failure report, even one that cannot be read."""
         return broker_id in self._tables.failures or self._has_unreadable_failures(broker_id)
 
     def has_failed(self, broker_id: int, partition: PartitionKey, durability: Durability) -> bool:
@@ -88,6 +94,7 @@ class ClusterImage:
 
     @property
     def controller(self) -> Versioned[ControllerEntry] | None:
+        """The controller's entry with its version, or None while there is no controller."""
         return self._tables.controller.get(keys.CONTROLLER)
 
     def configs(self, broker_id_or_default: str) -> Mapping[str, str]:
@@ -98,17 +105,21 @@ class ClusterImage:
     # -- topics ---------------------------------------------------------------------------------------------------
 
     def topic(self, topic_id: TopicId) -> TopicState | None:
+        """Returns the topic with this id, or None."""
         found = self._tables.topics.get(topic_id)
         return None if found is None else found.value
 
     def topic_entry(self, topic_id: TopicId) -> Versioned[TopicState] | None:
+        """Returns the topic with the version of its entry, for conditions; None if it does not exist."""
         return self._tables.topics.get(topic_id)
 
     def topic_named(self, name: str) -> TopicState | None:
+        """Returns the topic with this name, or None; a topic that is still being created does not count."""
         found = self._tables.names.get(name)
         return None if found is None else self.topic(found.value)
 
     def topics(self) -> Iterator[TopicState]:
+        """Returns all topics, in no particular order."""
         return (found.value for found in self._tables.topics.values())
 
     def names_like(self, name: str) -> Collection[str]:
@@ -116,6 +127,7 @@ class ClusterImage:
         return self._tables.metric_names.get(metric_name(name), frozenset())
 
     def creating(self) -> Mapping[TopicId, Versioned[TopicCreation]]:
+        """Returns the topics that are being created, by id."""
         return self._tables.creating
 
     def deleted(self) -> Mapping[TopicId, Versioned[DeletedTopic]]:
@@ -125,9 +137,11 @@ class ClusterImage:
     # -- partitions -----------------------------------------------------------------------------------------------
 
     def partition(self, key: PartitionKey) -> Versioned[PartitionState] | None:
+        """Returns the partition with the version of its entry; None unless its topic is visible and includes it."""
         return self._tables.partitions.get(key) if self._is_visible(key) else None
 
     def partitions(self) -> Iterator[tuple[PartitionKey, Versioned[PartitionState]]]:
+        """Returns all visible partitions."""
         return ((key, found) for key, found in self._tables.partitions if self._is_visible(key))
 
     def partitions_of(self, topic_id: TopicId) -> dict[int, Versioned[PartitionState]]:
@@ -139,18 +153,23 @@ class ClusterImage:
         return {index: stored[index] for index in range(topic.partition_count) if index in stored}
 
     def led_by(self, broker_id: int) -> Iterator[PartitionKey]:
+        """Returns the visible partitions whose leader is this broker."""
         return filter(self._is_visible, self._tables.partitions.led_by(broker_id))
 
     def hosted_by(self, broker_id: int) -> Iterator[PartitionKey]:
+        """Returns the visible partitions that have a replica on this broker."""
         return filter(self._is_visible, self._tables.partitions.hosted_by(broker_id))
 
     def leader_count(self, broker_id: int) -> int:
+        """Returns the number of partitions that the broker leads, invisible ones included."""
         return len(self._tables.partitions.led_by(broker_id))
 
     def replica_count(self, broker_id: int) -> int:
+        """Returns the number of the broker's replicas, those of invisible partitions included."""
         return len(self._tables.partitions.hosted_by(broker_id))
 
     def reassigning(self) -> Iterator[PartitionKey]:
+        """Returns the visible partitions with a reassignment in progress."""
         return filter(self._is_visible, self._tables.partitions.reassigning)
 
     def hosts_of(self, topic_id: TopicId) -> frozenset[int]:
@@ -190,9 +209,11 @@ class ClusterImage:
     # -- conditions -----------------------------------------------------------------------------------------------
 
     def unreadable(self) -> Collection[UnreadableEntry]:
+        """Returns the entries that this version cannot decode."""
         return self._tables.unreadable.values()
 
     def version_of(self, key: str) -> Revision | None:
+        """Returns the version of the entry with this key, or None if there is none."""
         return self._tables.version_of(key)
 
     def unchanged(self, key: str) -> Condition:
@@ -208,10 +229,13 @@ class ClusterImage:
     # -- tables, for comparison -----------------------------------------------------------------------------------
 
     def broker_tables(self) -> tuple[Mapping[int, Versioned[Any]], ...]:
+        """Returns the tables that are keyed by broker id: registrations, incarnations, failures."""
         return self._tables.registrations, self._tables.incarnations, self._tables.failures
 
     def topic_table(self) -> Mapping[TopicId, Versioned[TopicState]]:
+        """Returns the topics with the versions of their entries, by id."""
         return self._tables.topics
 
     def configs_table(self) -> Mapping[str, Versioned[Mapping[str, str]]]:
+        """Returns the dynamic settings with the versions of their entries, by broker id or `default`."""
         return self._tables.configs

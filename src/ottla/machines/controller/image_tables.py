@@ -60,6 +60,7 @@ class ImageTables:
         }
 
     def apply(self, changes: Iterable[Change]) -> ImageChanges:
+        """Applies changes in order and returns what they touched. Keys with an unknown prefix are ignored."""
         touched = ImageChanges()
         for change in changes:
             prefix, _, rest = change.key.partition("/")

@@ -64,11 +64,13 @@ class ControllerContext:
     limits: Limits = field(default_factory=Limits)
 
     def view(self, key: PartitionKey) -> View:
+        """Returns a view of a visible partition, with the rules of its topic."""
         topic = self.image.topic(key.topic_id)
         assert topic is not None, "the partition is visible"
         return View(self.image, key, self.rules.of(self.image, topic))
 
     def find(self, named: TopicPartitionName) -> tuple[PartitionKey, Versioned[PartitionState]] | Refused:
+        """Returns the named partition, or the refusal if there is none."""
         topic = self.image.topic_named(named.topic)
         if topic is None:
             return Refused(ErrorCode.unknown_topic_or_partition, f"Unable to find a topic named {named.topic}.")
@@ -80,6 +82,7 @@ class ControllerContext:
         return key, found
 
     def writes(self, due: Iterable[PartitionChange], words: str) -> list[Write]:
+        """Packs the changes into writes that apply only while this broker is the controller."""
         fence = HasVersion(keys.CONTROLLER, self.me.version)
         return pack_changes(self.image, fence, due, self.limits, words)
 

@@ -31,28 +31,35 @@ class PartitionTable:
                 yield PartitionKey(topic_id, index), found
 
     def get(self, key: PartitionKey) -> Versioned[PartitionState] | None:
+        """Returns a partition with the version of its entry, or None."""
         return self._by_topic.get(key.topic_id, _NO_PARTITIONS).get(key.partition)
 
     def of_topic(self, topic_id: TopicId) -> Mapping[int, Versioned[PartitionState]]:
+        """Returns the stored partitions of a topic by index; empty if there are none."""
         return self._by_topic.get(topic_id, _NO_PARTITIONS)
 
     def led_by(self, broker_id: int) -> Collection[PartitionKey]:
+        """Returns the partitions whose leader is this broker."""
         return self._led.get(broker_id, _NO_KEYS)
 
     def hosted_by(self, broker_id: int) -> Collection[PartitionKey]:
+        """Returns the partitions that have a replica on this broker."""
         return self._hosted.get(broker_id, _NO_KEYS)
 
     @property
     def reassigning(self) -> Collection[PartitionKey]:
+        """The partitions with a reassignment in progress."""
         return self._reassigning
 
     def put(self, key: PartitionKey, new: Versioned[PartitionState]) -> None:
+        """Adds or replaces a partition and updates the indexes."""
         partitions = self._by_topic.setdefault(key.topic_id, {})
         old = partitions.get(key.partition)
         partitions[key.partition] = new
         self._index(key, None if old is None else old.value, new.value)
 
     def remove(self, key: PartitionKey) -> None:
+        """Removes a partition and updates the indexes. Does nothing if it is not there."""
         partitions = self._by_topic.get(key.topic_id, {})
         old = partitions.pop(key.partition, None)
         if old is None:

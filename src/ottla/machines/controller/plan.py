@@ -41,6 +41,7 @@ class Kind(IntEnum):
 
     @property
     def words(self) -> str:
+        """The description for the log, with `{}` in place of the number of partitions."""
         return _WORDS[self]
 
 

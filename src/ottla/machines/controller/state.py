@@ -46,6 +46,8 @@ class PartitionKey(NamedTuple):
 
 
 class BrokerState(StrEnum):
+    """The state that a broker declares in its registration."""
+
     ACTIVE = "active"
     DRAINING = "draining"
     """The broker gives up its leaderships and gets no new replicas."""
@@ -60,6 +62,7 @@ class RetainedSince:
     memory: int
 
     def since(self, durability: Durability) -> int:
+        """Returns the epoch since which data of this durability class is kept."""
         if durability is Durability.DISK:
             return self.disk
         return self.cache if durability is Durability.CACHE else self.memory
@@ -85,14 +88,17 @@ class Registration:
 
     @property
     def member(self) -> Member:
+        """The broker with its epoch, as an ISR names it."""
         return Member(self.broker_id, self.epoch)
 
     @property
     def inter_broker_address(self) -> tuple[str, int]:
+        """Host and port for other brokers: the client address unless there is a separate one."""
         return self.inter_broker or (self.host, self.port)
 
     @property
     def is_draining(self) -> bool:
+        """True if the broker gives up its leaderships and gets no new replicas."""
         return self.state is BrokerState.DRAINING
 
 
@@ -135,14 +141,17 @@ class PartitionState:
 
     @property
     def leader_member(self) -> Member:
+        """The leader with the broker epoch in which it was elected."""
         return Member(self.leader, self.leader_broker_epoch)
 
     @property
     def has_leader(self) -> bool:
+        """False while no replica may lead."""
         return self.leader != NO_LEADER
 
     @property
     def is_reassigning(self) -> bool:
+        """True while replicas are being added or removed."""
         return bool(self.adding or self.removing)
 
     @property
@@ -164,6 +173,7 @@ class PartitionState:
         return min(len(self.original), len(self.target))
 
     def in_isr(self, broker_id: int) -> bool:
+        """Returns whether any incarnation of the broker is in the ISR."""
         return any(member.broker_id == broker_id for member in self.isr)
 
 
@@ -200,6 +210,7 @@ class FailedLogs:
     partitions: frozenset[PartitionKey] = field(default_factory=frozenset)
 
     def has(self, partition: PartitionKey, durability: Durability) -> bool:
+        """Returns whether the log of this partition has failed; a failed disk fails all logs of the disk class."""
         return (self.all_disk and durability is Durability.DISK) or partition in self.partitions
 
 

@@ -60,6 +60,10 @@ class Creation:
     """None if the first write is the only one."""
 
     def rest(self, first_applied: Revision) -> list[Write]:
+        """Returns the writes that follow the first one, which was applied at this revision.
+
+        The last makes the topic visible.
+        """
         if self._last is None:
             return []
         name, key = self.topic.name, keys.creating(self.topic.id)
@@ -72,6 +76,7 @@ class Creation:
         return [*packing.writes(), last]
 
     def abandon(self, first_applied: Revision) -> Write | None:
+        """Returns the write that gives up the creation after the first write; None if that one was all."""
         if self._last is None:
             return None
         key = keys.creating(self.topic.id)

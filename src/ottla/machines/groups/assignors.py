@@ -29,10 +29,12 @@ class AssignorInput:
     """The instance ids of static members, which keep their place when they rejoin under another member id."""
 
     def partitions(self) -> list[Assigned]:
+        """Returns all partitions of the topics that any member subscribes to, sorted."""
         wanted = frozenset[TopicId]().union(*self.subscriptions.values())
         return [(topic, index) for topic in sorted(wanted) for index in range(self.partition_counts[topic])]
 
     def in_order(self, members: list[str]) -> list[str]:
+        """Sorts members by instance id, or by member id for dynamic ones, so that a restart keeps the order."""
         return sorted(members, key=lambda member: (self.instances.get(member, member), member))
 
 

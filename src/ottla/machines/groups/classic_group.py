@@ -26,6 +26,8 @@ from ottla.protocol.model.errors import ErrorCode
 
 
 class ClassicState(StrEnum):
+    """The states of a classic group; the values are the names that Kafka reports."""
+
     EMPTY = "Empty"
     PREPARING = "PreparingRebalance"
     COMPLETING = "CompletingRebalance"
@@ -50,10 +52,12 @@ class Member:
     """The member waits for its first generation and therefore cannot send heartbeats."""
 
     def metadata(self, protocol: str | None) -> bytes:
+        """Returns what the member sent for this protocol; empty if it does not support it."""
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
     @property
     def is_joining(self) -> bool:
+        """True while the member waits for the reply to JoinGroup."""
         return self.join_ticket is not None
 
     @property
@@ -128,6 +132,7 @@ class ClassicGroup:
     # -- members ---------------------------------------------------------------------------------------------------
 
     def add(self, member: Member, protocol_type: str) -> None:
+        """Adds a member. The first one becomes the leader and sets the protocol type."""
         if not self.members:
             self.protocol_type = protocol_type
         self.pending.discard(member.member_id)
@@ -139,6 +144,7 @@ class ClassicGroup:
             self.leader = member.member_id
 
     def remove(self, member_id: str) -> Member | None:
+        """Removes a member and returns it, or None. The oldest remaining member succeeds a leader."""
         self.pending.discard(member_id)
         self.unsynced.discard(member_id)
         member = self.members.pop(member_id, None)
@@ -164,6 +170,7 @@ class ClassicGroup:
         return member
 
     def update_protocols(self, member: Member, protocols: tuple[tuple[str, bytes], ...]) -> None:
+        """Replaces the protocols of a member and the counts of who supports which."""
         self._supporters.subtract(_names(member.protocols))
         member.protocols = protocols
         self._supporters.update(_names(protocols))
@@ -180,18 +187,22 @@ class ClassicGroup:
 
     @property
     def is_bare(self) -> bool:
+        """True if there are neither members nor reserved member ids."""
         return not self.members and not self.pending
 
     @property
     def joining_count(self) -> int:
+        """The number of members that wait for the reply to JoinGroup."""
         return sum(member.is_joining for member in self.members.values())
 
     @property
     def have_all_joined(self) -> bool:
+        """True if every member, and every reserved member id, has joined the next generation."""
         return not self.pending and all(member.is_joining for member in self.members.values())
 
     @property
     def rebalance_timeout_ms(self) -> int:
+        """The longest rebalance timeout of a member; 0 without members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     # -- protocols -------------------------------------------------------------------------------------------------
@@ -216,6 +227,7 @@ class ClassicGroup:
 
     @property
     def uses_consumer_protocol(self) -> bool:
+        """True if the members are consumers, so that their metadata can be parsed."""
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
 
     def subscribed(self) -> frozenset[str] | None:
@@ -262,6 +274,7 @@ class ClassicGroup:
             self.turn(ClassicState.EMPTY, now_ms)
 
     def joined_members(self) -> tuple[JoinedMember, ...]:
+        """Returns the members as the leader gets them, with their metadata for the chosen protocol."""
         return tuple(
             JoinedMember(member.member_id, member.instance_id, member.metadata(self.protocol))
             for member in self.members.values()

@@ -19,10 +19,12 @@ class MigrationPolicy(StrEnum):
 
     @property
     def allows_upgrade(self) -> bool:
+        """True if a classic group may become a consumer group."""
         return self in (MigrationPolicy.BIDIRECTIONAL, MigrationPolicy.UPGRADE)
 
     @property
     def allows_downgrade(self) -> bool:
+        """True if a consumer group may become a classic group."""
         return self in (MigrationPolicy.BIDIRECTIONAL, MigrationPolicy.DOWNGRADE)
 
 

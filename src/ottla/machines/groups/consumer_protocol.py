@@ -56,6 +56,7 @@ def read_subscription(metadata: bytes) -> Subscription | None:
 
 
 def write_subscription(subscription: Subscription) -> bytes:
+    """Encodes the metadata of a JoinGroup in the subscription's version, without user data."""
     writer = FieldWriter()
     version = subscription.version
     writer.int16(version)
@@ -82,6 +83,7 @@ def read_assignment(data: bytes) -> frozenset[NamedPartition] | None:
 
 
 def write_assignment(partitions: Iterable[NamedPartition], version: int) -> bytes:
+    """Encodes the assignment of a SyncGroup, without user data."""
     writer = FieldWriter()
     writer.int16(version)
     _write_partitions(writer, partitions)

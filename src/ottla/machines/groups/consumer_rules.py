@@ -62,6 +62,7 @@ def is_unresolved(group: ConsumerGroup, member: ConsumerMember) -> bool:
 
 
 def subscribed_regexes(group: ConsumerGroup) -> set[str]:
+    """Returns the regular expressions to which members subscribe."""
     return {member.subscribed_regex for member in group.members.values() if member.subscribed_regex}
 
 

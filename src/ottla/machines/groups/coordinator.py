@@ -142,6 +142,7 @@ class GroupCoordinator:
 
     @property
     def has_unresolved_regexes(self) -> bool:
+        """True if a subscribed regular expression still has to be matched with the topic names."""
         return bool(self._shard.unresolved)
 
     def unresolved_regexes(self) -> set[str]:

@@ -12,6 +12,8 @@ TopicOffsets = dict[str, dict[int, CommittedOffset]]
 
 
 class OffsetKey(NamedTuple):
+    """Identifies one committed offset."""
+
     group: str
     topic: str
     partition: int
@@ -34,15 +36,19 @@ class OffsetTable:
     """By producer id: the offsets that its open transaction will commit."""
 
     def has_group(self, group: str) -> bool:
+        """Returns whether the group has committed offsets or pending ones of open transactions."""
         return group in self.committed or self.has_pending(group)
 
     def groups(self) -> set[str]:
+        """Returns all groups with committed or pending offsets."""
         return {*self.committed, *(key.group for offsets in self.pending.values() for key in offsets)}
 
     def get(self, key: OffsetKey) -> CommittedOffset | None:
+        """Returns the committed offset, or None. Pending ones do not count."""
         return self.committed.get(key.group, {}).get(key.topic, {}).get(key.partition)
 
     def of(self, group: str) -> TopicOffsets:
+        """Returns the committed offsets of a group by topic and partition; empty if there are none."""
         return self.committed.get(group, {})
 
     def keys(self, group: str) -> Iterator[OffsetKey]:
@@ -54,14 +60,17 @@ class OffsetTable:
             yield from (key for key in offsets if key.group == group and self.get(key) is None)
 
     def is_pending(self, key: OffsetKey) -> bool:
+        """Returns whether an open transaction has an offset for this partition."""
         return any(key in offsets for offsets in self.pending.values())
 
     def has_pending(self, group: str) -> bool:
+        """Returns whether an open transaction has offsets of this group."""
         return any(key.group == group for offsets in self.pending.values() for key in offsets)
 
     # -- changes: only by records and transaction markers ---------------------------------------------------------
 
     def apply(self, record: OffsetRecord, producer_id: int | None = None) -> None:
+        """Applies a commit or a deletion. With `producer_id`, the offset stays pending until its transaction ends."""
         key = OffsetKey(record.group, record.topic, record.partition)
         if record.value is None:
             self._remove(key)

@@ -119,6 +119,8 @@ class ResolvedRegex:
 
 @dataclass(frozen=True, slots=True)
 class OffsetRecord:
+    """A committed offset; None deletes it."""
+
     group: str
     topic: str
     partition: int
@@ -127,18 +129,24 @@ class OffsetRecord:
 
 @dataclass(frozen=True, slots=True)
 class ClassicRecord:
+    """The last generation of a classic group; None deletes the group."""
+
     group: str
     value: ClassicGeneration | None
 
 
 @dataclass(frozen=True, slots=True)
 class GroupEpochRecord:
+    """The epoch of a consumer group; None deletes the group."""
+
     group: str
     value: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class SubscribedTopicsRecord:
+    """The topics that a consumer group subscribes to, as of its epoch; None deletes the record."""
+
     group: str
     value: tuple[tuple[str, TopicFacts], ...] | None
     """Sorted by name."""
@@ -146,6 +154,8 @@ class SubscribedTopicsRecord:
 
 @dataclass(frozen=True, slots=True)
 class MemberRecord:
+    """The subscription and client of a member of a consumer group; None removes the member."""
+
     group: str
     member_id: str
     value: ConsumerMember | None
@@ -153,12 +163,16 @@ class MemberRecord:
 
 @dataclass(frozen=True, slots=True)
 class TargetEpochRecord:
+    """The epoch for which the target assignment of a consumer group was computed."""
+
     group: str
     value: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class TargetRecord:
+    """The target assignment of a member; None removes it."""
+
     group: str
     member_id: str
     value: Assignment | None
@@ -166,6 +180,8 @@ class TargetRecord:
 
 @dataclass(frozen=True, slots=True)
 class CurrentRecord:
+    """The assignment that a member has now; None removes it."""
+
     group: str
     member_id: str
     value: CurrentAssignment | None
@@ -173,6 +189,8 @@ class CurrentRecord:
 
 @dataclass(frozen=True, slots=True)
 class RegexRecord:
+    """The topics that match a subscribed regular expression; None removes the result."""
+
     group: str
     regex: str
     value: ResolvedRegex | None

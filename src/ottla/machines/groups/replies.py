@@ -13,6 +13,8 @@ NONE = ErrorCode.none
 
 
 class JoinedMember(NamedTuple):
+    """A member of a new generation, as the leader of a classic group gets it."""
+
     member_id: str
     instance_id: str | None
     metadata: bytes
@@ -20,6 +22,8 @@ class JoinedMember(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinReply:
+    """The reply to JoinGroup, given when the join phase ends."""
+
     error: ErrorCode = NONE
     member_id: str = NO_MEMBER_ID
     generation: int = NO_GENERATION
@@ -33,6 +37,8 @@ class JoinReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncReply:
+    """The reply to SyncGroup, given when the leader has sent the assignments."""
+
     error: ErrorCode = NONE
     protocol_type: str | None = None
     protocol: str | None = None
@@ -40,26 +46,36 @@ class SyncReply:
 
 
 class HeartbeatReply(NamedTuple):
+    """The reply to Heartbeat; an error may ask the member to rejoin."""
+
     error: ErrorCode = NONE
 
 
 class LeftMember(NamedTuple):
+    """The result for one member that LeaveGroup names."""
+
     member_id: str
     instance_id: str | None
     error: ErrorCode
 
 
 class LeaveReply(NamedTuple):
+    """The reply to LeaveGroup, with the members in the order of the request."""
+
     error: ErrorCode = NONE
     members: tuple[LeftMember, ...] = ()
 
 
 class CommitReply(NamedTuple):
+    """The reply to a commit of offsets, transactional or not."""
+
     errors: tuple[ErrorCode, ...]
     """Errors in the order of the request."""
 
 
 class FetchedOffset(NamedTuple):
+    """The committed offset of one partition."""
+
     topic: str
     partition: int
     value: CommittedOffset | None
@@ -68,20 +84,28 @@ class FetchedOffset(NamedTuple):
 
 
 class FetchOffsetsReply(NamedTuple):
+    """The reply to OffsetFetch for one group."""
+
     error: ErrorCode = NONE
     offsets: tuple[FetchedOffset, ...] = ()
 
 
 class DeleteOffsetsReply(NamedTuple):
+    """The reply to OffsetDelete, with an error for each topic and partition."""
+
     error: ErrorCode = NONE
     partitions: tuple[tuple[str, int, ErrorCode], ...] = ()
 
 
 class DeleteGroupReply(NamedTuple):
+    """The reply to DeleteGroups for one group."""
+
     error: ErrorCode = NONE
 
 
 class ListedGroup(NamedTuple):
+    """One group of ListGroups; `type` is Classic or Consumer."""
+
     group: str
     protocol_type: str
     state: str
@@ -89,10 +113,14 @@ class ListedGroup(NamedTuple):
 
 
 class ListGroupsReply(NamedTuple):
+    """The reply to ListGroups, for the groups of one coordinator."""
+
     groups: tuple[ListedGroup, ...]
 
 
 class DescribedMember(NamedTuple):
+    """One member in DescribeGroups. Its metadata and assignment are opaque bytes of its protocol."""
+
     member_id: str
     instance_id: str | None
     client_id: str
@@ -103,6 +131,8 @@ class DescribedMember(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeReply:
+    """The reply to DescribeGroups for one group; a group that does not exist is Dead."""
+
     error: ErrorCode = NONE
     state: str = "Dead"
     protocol_type: str = ""
@@ -111,6 +141,8 @@ class DescribeReply:
 
 
 class DescribedConsumer(NamedTuple):
+    """One member in ConsumerGroupDescribe, with its current and its target assignment."""
+
     member_id: str
     member: ConsumerMember
     current: CurrentAssignment
@@ -119,6 +151,8 @@ class DescribedConsumer(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribeConsumerReply:
+    """The reply to ConsumerGroupDescribe for one group."""
+
     error: ErrorCode = NONE
     state: str = "Dead"
     epoch: int = 0
@@ -129,6 +163,8 @@ class DescribeConsumerReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerHeartbeatReply:
+    """The reply to ConsumerGroupHeartbeat: the member's epoch and its assignment if that has changed."""
+
     error: ErrorCode = NONE
     message: str | None = None
     member_id: str | None = None

@@ -21,6 +21,8 @@ STATIC_LEAVE_EPOCH = -2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinGroup:
+    """Joins a classic group. The reply waits until the join phase ends."""
+
     group: str
     member_id: str = NO_MEMBER_ID
     instance_id: str | None = None
@@ -40,6 +42,8 @@ class JoinGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncGroup:
+    """Asks for the assignment of a generation; the leader's request has the assignments of all members."""
+
     group: str
     generation: int
     member_id: str
@@ -51,6 +55,8 @@ class SyncGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
+    """Keeps a member of a classic group alive."""
+
     group: str
     generation: int
     member_id: str
@@ -67,6 +73,8 @@ class LeavingMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaveGroup:
+    """Removes members from a group, dynamic ones by member id or static ones by instance id."""
+
     group: str
     members: tuple[LeavingMember, ...]
 
@@ -113,17 +121,23 @@ class FetchOffsets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteOffsets:
+    """Deletes committed offsets, by topic and partitions."""
+
     group: str
     topics: tuple[tuple[str, tuple[int, ...]], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteGroup:
+    """Deletes an empty group with its offsets."""
+
     group: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListGroups:
+    """Lists the groups of this coordinator, filtered by states and types; an empty set admits all."""
+
     states: frozenset[str] = frozenset()
     types: frozenset[str] = frozenset()
 

@@ -89,31 +89,38 @@ class Shard:
         self.tables.apply(record)
 
     def emit_in_transaction(self, record: OffsetRecord, producer_id: int, producer_epoch: int) -> None:
+        """Appends an offset record as part of a producer's transaction and applies it as pending."""
         self._records.append(Appended(record, producer_id, producer_epoch))
         self.tables.apply(record, producer_id)
 
     def answer(self, ticket: Ticket, reply: Reply) -> None:
+        """Sends the reply to a ticket, once the records of the current step are committed."""
         self.waiting -= 1
         self._answers.append(Answer(ticket, reply))
 
     # -- deadlines -------------------------------------------------------------------------------------------------
 
     def start_timer(self, kind: TimerKind, group: str, timeout_ms: int, member_id: str = "") -> None:
+        """Starts a timer, or moves it if it runs already."""
         self.timers.set(TimerName(kind, group, member_id), self.now.elapsed_ms + timeout_ms)
 
     def stop_timer(self, kind: TimerKind, group: str, member_id: str = "") -> None:
+        """Stops a timer, if it runs."""
         self.timers.cancel(TimerName(kind, group, member_id))
 
     def stop_member_timers(self, group: str, member_id: str) -> None:
+        """Stops all timers of a member."""
         for kind in (TimerKind.SESSION, TimerKind.REVOCATION, TimerKind.MEMBER_JOIN, TimerKind.MEMBER_SYNC):
             self.timers.cancel(TimerName(kind, group, member_id))
 
     # -- groups ----------------------------------------------------------------------------------------------------
 
     def group_names(self) -> set[str]:
+        """Returns the names of all groups, those that only have offsets included."""
         return {*self.classic, *self.tables.consumer, *self.tables.offsets.groups()}
 
     def exists(self, group: str) -> bool:
+        """Returns whether the group has members, a record or offsets."""
         return group in self.classic or group in self.tables.consumer or self.tables.offsets.has_group(group)
 
     def forget_if_bare(self, group: str) -> None:

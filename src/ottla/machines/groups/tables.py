@@ -53,9 +53,11 @@ class ConsumerGroup:
     """Member ids of static members by instance id. Derived from `members`."""
 
     def current_of(self, member_id: str) -> CurrentAssignment:
+        """Returns the member's current assignment; that of a new member if it has none."""
         return self.current.get(member_id, NEW_MEMBER)
 
     def apply(self, record: ConsumerRecord) -> None:
+        """Applies one record of this group."""
         match record:
             case GroupEpochRecord(value=value):
                 self.epoch = value or 0
@@ -100,6 +102,7 @@ class Tables:
     consumer: dict[str, ConsumerGroup] = field(default_factory=dict)
 
     def apply(self, record: Record, producer_id: int | None = None) -> None:
+        """Applies one record. With `producer_id`, an offset stays pending until that producer's transaction ends."""
         match record:
             case OffsetRecord():
                 self.offsets.apply(record, producer_id)

@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 
 class TimerKind(IntEnum):
+    """The reasons for a timer of the group coordinator."""
+
     SESSION = 0
     JOIN = 1
     """Ends the join phase of a classic group."""
@@ -26,6 +28,8 @@ class TimerKind(IntEnum):
 
 
 class TimerName(NamedTuple):
+    """Identifies a timer: one of a group, of a member, or of the coordinator (RETENTION)."""
+
     kind: TimerKind
     group: str = ""
     member_id: str = ""
@@ -47,12 +51,14 @@ class Timers:
         return name in self._deadlines
 
     def set(self, name: TimerName, at_ms: int) -> None:
+        """Sets or moves the deadline of a name, in the milliseconds of the coordinator's clock."""
         self._deadlines[name] = at_ms
         queued = self._queued.get(name)
         if queued is None or at_ms < queued:
             self._queue(name, at_ms)
 
     def cancel(self, name: TimerName) -> None:
+        """Removes a deadline, if it is set."""
         self._deadlines.pop(name, None)
 
     def next_ms(self) -> int | None:

@@ -104,6 +104,7 @@ class ProducerStates:
         return iter(self._entries.values())
 
     def get(self, producer_id: int) -> ProducerEntry | None:
+        """Returns the state of a producer, or None if it is unknown or expired."""
         return self._entries.get(producer_id)
 
     def judge(self, producer_id: int, epoch: int, first_sequence: int, last_sequence: int) -> Verdict:

@@ -83,6 +83,7 @@ class LeaderReplication:
 
     @property
     def epoch_start(self) -> int:
+        """The log end offset when the epoch began. A replica needs everything below it to join the ISR."""
         return self._epoch_start
 
     @property
@@ -91,6 +92,7 @@ class LeaderReplication:
         return len(self.isr) >= min(self._min_in_sync, len(self._others) + 1)
 
     def follower(self, broker_id: int) -> Follower | None:
+        """Returns what is known about a follower; None before its first fetch unless it was in the ISR."""
         return self._followers.get(broker_id)
 
     def in_sync_with(self, offset: int) -> list[tuple[int, int]]:
@@ -111,6 +113,7 @@ class LeaderReplication:
     # -- events: each method returns whether the high watermark moved -----------------------------------------
 
     def on_own_progress(self, end: int, acknowledged_end: int) -> bool:
+        """Records the end of the leader's own log and the part of it that counts as acknowledged."""
         self._end = end
         self._acknowledged_end = acknowledged_end
         return self._advance()
@@ -149,10 +152,12 @@ class LeaderReplication:
         return self._advance()
 
     def on_min_in_sync(self, min_in_sync: int) -> bool:
+        """Changes `min.insync.replicas`."""
         self._min_in_sync = min_in_sync
         return self._advance()
 
     def on_lag_max(self, lag_max_ms: float) -> None:
+        """Changes `replica.lag.time.max.ms`. Does not move the high watermark."""
         self._lag_max_ms = lag_max_ms
 
     def on_replicas(self, replicas: Iterable[int]) -> None:
@@ -175,6 +180,7 @@ class LeaderReplication:
         return wanted if wanted != self.isr else None
 
     def on_isr_sent(self, isr: Isr) -> None:
+        """Records the ISR that is being stored; it counts as possible until the result is known."""
         self.proposed = dict(isr)
 
     def on_isr_stored(self, isr: Isr, *, has_eligible: bool = False) -> bool:

@@ -28,6 +28,7 @@ class Throttle:
 
     @property
     def is_limited(self) -> bool:
+        """False if the rate is unlimited, so that nothing has to be counted."""
         return self._rate < UNLIMITED
 
     def set_rate(self, bytes_per_s: int, now_ms: float) -> None:

@@ -51,6 +51,7 @@ class AbortedIndex:
     __hash__ = None  # type: ignore[assignment]  # mutable
 
     def add(self, entry: AbortedTransaction) -> None:
+        """Adds a transaction whose abort marker was appended after all markers added before."""
         is_next = not self._entries or entry.last_offset > self._entries[-1].last_offset
         assert is_next, "markers are recorded in the order of the log"
         self._entries.append(entry)

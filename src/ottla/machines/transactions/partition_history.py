@@ -34,6 +34,7 @@ class History(Generic[T]):
         return len(self._changes)
 
     def note(self, offset: int, producer_id: int, before: T | None) -> None:
+        """Notes a change at this offset and the value before it; None if there was none."""
         self._changes.append(Change(offset, producer_id, before))
 
     def since(self, offset: int) -> list[Change[T]]:
@@ -41,9 +42,11 @@ class History(Generic[T]):
         return self._changes[self._place(offset) :][::-1]
 
     def truncate_to(self, offset: int) -> None:
+        """Drops the changes at or above this offset, after they were undone."""
         del self._changes[self._place(offset) :]
 
     def forget_below(self, offset: int) -> None:
+        """Drops the changes below this offset, which can no longer be truncated."""
         del self._changes[: self._place(offset)]
         self.from_offset = max(self.from_offset, offset)
 

@@ -42,6 +42,7 @@ class TransactionalProducer(NamedTuple):
 
     @property
     def is_open(self) -> bool:
+        """True while the producer has a transaction in this partition."""
         return self.first_offset != NOT_OPEN
 
 
@@ -123,10 +124,12 @@ class PartitionTransactions:
     # -- queries ---------------------------------------------------------------------------------------------------
 
     def get(self, producer_id: int) -> TransactionalProducer | None:
+        """Returns the state of a producer, or None if it is unknown here."""
         return self._producers.get(producer_id)
 
     @property
     def ended(self) -> tuple[UncommittedEnd, ...]:
+        """The transactions that have ended but whose markers are above the high watermark, in log order."""
         return tuple(self._ended)
 
     def open_transactions(self) -> list[OpenTransaction]:
@@ -147,6 +150,7 @@ class PartitionTransactions:
 
     @property
     def open_producers(self) -> Collection[int]:
+        """The ids of the producers with an open transaction."""
         return self._open.keys()
 
     def knows(self, offset: int) -> bool:
@@ -283,6 +287,7 @@ class PartitionTransactions:
     # -- movements of the log's ends -------------------------------------------------------------------------------
 
     def advance_watermark(self, high_watermark: int) -> None:
+        """Raises the high watermark, which commits the markers below it. Never lowers it."""
         self._high_watermark = max(self._high_watermark, high_watermark)
         while self._ended and self._ended[0].marker_offset < self._high_watermark:
             self._ended.popleft()

@@ -44,14 +44,17 @@ class TransactionState(IntEnum):
 
     @property
     def is_prepared(self) -> bool:
+        """True if the outcome is decided and markers are still being written."""
         return self in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
     @property
     def is_complete(self) -> bool:
+        """True if all markers are written."""
         return self in (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
 
     @property
     def is_commit(self) -> bool:
+        """True if the transaction was committed, or will be."""
         return self in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
 
 
@@ -59,6 +62,8 @@ WRITTEN_STATES = frozenset(TransactionState) - {TransactionState.DEAD, Transacti
 
 
 class TopicPartition(NamedTuple):
+    """A partition that takes part in a transaction."""
+
     topic: str
     partition: int
 
@@ -89,10 +94,12 @@ class Transaction:
 
     @property
     def is_epoch_exhausted(self) -> bool:
+        """True if the producer id has no more epochs, so that a new id is needed."""
         return self.producer_epoch >= EPOCH_LAST_GIVEN
 
     @property
     def bumps_epochs(self) -> bool:
+        """True if every end of a transaction raises the epoch (KIP-890)."""
         return self.client_version >= EPOCH_BUMPS_SINCE_VERSION
 
 

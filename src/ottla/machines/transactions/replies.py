@@ -11,6 +11,8 @@ NONE = ErrorCode.none
 
 
 class InitProducerReply(NamedTuple):
+    """The reply to InitProducerId: the id and epoch with which the producer writes."""
+
     error: ErrorCode
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_EPOCH
@@ -23,6 +25,8 @@ class AddPartitionsReply(NamedTuple):
 
 
 class EndTransactionReply(NamedTuple):
+    """The reply to EndTxn, given once the outcome is recorded, before all markers are written."""
+
     error: ErrorCode
     producer_id: int = NO_PRODUCER_ID
     """The id with which the producer continues, sent to clients of transaction version 2."""
@@ -30,21 +34,29 @@ class EndTransactionReply(NamedTuple):
 
 
 class AbortTransactionReply(NamedTuple):
+    """The reply to an abort by an administrator."""
+
     error: ErrorCode
 
 
 class DescribeTransactionReply(NamedTuple):
+    """The reply to DescribeTransactions for one transactional id."""
+
     error: ErrorCode
     transaction: Transaction | None = None
 
 
 class ListedTransaction(NamedTuple):
+    """One transaction of ListTransactions."""
+
     transactional_id: str
     producer_id: int
     state: str
 
 
 class ListTransactionsReply(NamedTuple):
+    """The reply to ListTransactions, for the transactional ids of one coordinator."""
+
     unknown_states: tuple[str, ...]
     """Requested states that do not exist."""
     transactions: tuple[ListedTransaction, ...]

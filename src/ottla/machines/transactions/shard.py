@@ -93,18 +93,22 @@ class Shard:
         apply(self.tables, record)
 
     def answer(self, ticket: Ticket, reply: Reply) -> None:
+        """Sends the reply to a ticket, once the records of the current step are committed."""
         self.waiting -= 1
         self._answers.append(Answer(ticket, reply))
 
     def do(self, effect: Effect) -> None:
+        """Requests an effect outside of the machine, once the records of the current step are committed."""
         self._effects.append(effect)
 
     # -- deadlines -------------------------------------------------------------------------------------------------
 
     def start_timer(self, kind: TimerKind, timeout_ms: int, transactional_id: str = "") -> None:
+        """Starts a timer, or moves it if it runs already."""
         self.timers.set(TimerName(kind, transactional_id), self.now.elapsed_ms + timeout_ms)
 
     def stop_timer(self, kind: TimerKind, transactional_id: str = "") -> None:
+        """Stops a timer, if it runs."""
         self.timers.cancel(TimerName(kind, transactional_id))
 
     # -- producer ids ----------------------------------------------------------------------------------------------

@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 
 class TimerKind(IntEnum):
+    """The reasons for a timer of the transaction coordinator."""
+
     TIMEOUT = 0
     """A transaction reached its timeout and is aborted."""
     MARKERS = 1
@@ -17,6 +19,8 @@ class TimerKind(IntEnum):
 
 
 class TimerName(NamedTuple):
+    """Identifies a timer: that of a transactional id, or one of the coordinator."""
+
     kind: TimerKind
     transactional_id: str = ""
 
@@ -35,12 +39,14 @@ class Timers:
         return name in self._deadlines
 
     def set(self, name: TimerName, at_ms: int) -> None:
+        """Sets or moves the deadline of a name, in the milliseconds of the coordinator's clock."""
         if self._deadlines.get(name) != at_ms:
             self._deadlines[name] = at_ms
             heapq.heappush(self._heap, (at_ms, name))
             self._tidy()
 
     def cancel(self, name: TimerName) -> None:
+        """Removes a deadline, if it is set."""
         self._deadlines.pop(name, None)
 
     def next_ms(self) -> int | None:

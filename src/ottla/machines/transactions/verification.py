@@ -41,6 +41,7 @@ class Verifications:
         return len(self._by_producer)
 
     def get(self, producer_id: int) -> Verification | None:
+        """Returns the verification in progress for a producer, or None."""
         return self._by_producer.get(producer_id)
 
     def begin(self, producer_id: int, epoch: int, first_sequence: int, now_ms: int) -> int | ErrorCode:

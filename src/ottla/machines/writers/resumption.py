@@ -26,6 +26,7 @@ class LoggedIds(NamedTuple):
 
     @property
     def end_offset(self) -> int:
+        """The offset after the last record of the range."""
         return self.base_offset + self.record_count
 
 

@@ -134,6 +134,7 @@ class Http2Connection(asyncio.Protocol):
         return stream
 
     def send_headers(self, stream: Stream, headers: Headers) -> None:
+        """Sends headers with the next flush. Ends the call as cancelled if its stream was reset meanwhile."""
         if self.lost is None:
             try:
                 self.http2.send_headers(stream.id, headers)

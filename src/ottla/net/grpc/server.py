@@ -36,10 +36,12 @@ class Call:
 
     @property
     def unsent_bytes(self) -> int:
+        """Bytes queued for the client that flow control still holds back."""
         return self.stream.unsent_bytes
 
     @property
     def is_over(self) -> bool:
+        """True once the call has ended or was lost; messages sent after that are dropped."""
         return self.stream.is_over
 
     def begin(self) -> None:
@@ -49,6 +51,7 @@ class Call:
             self.stream.send_headers(RESPONSE_HEADERS)
 
     def send(self, message: bytes | bytearray, *, now: bool = False) -> None:
+        """Sends a message, after the response headers if it is the first. `now` is that of `Stream.send`."""
         self.begin()
         self.stream.send(message, now=now)
 

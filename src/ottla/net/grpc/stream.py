@@ -86,11 +86,13 @@ class Stream:
 
     @property
     def peer(self) -> str:
+        """The address of the other side, as `host:port`."""
         return self._connection.peer
 
     # -- sending ----------------------------------------------------------------------------------------------
 
     def send_headers(self, headers: Headers) -> None:
+        """Sends headers with the next flush; a server sends them before its first message."""
         self._connection.send_headers(self, headers)
 
     def send(self, message: bytes | bytearray, *, now: bool = False) -> None:

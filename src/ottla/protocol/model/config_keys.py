@@ -42,6 +42,7 @@ class Range:
     high: float | None = None
 
     def permits(self, value: Value) -> bool:
+        """Returns whether the number is within the bounds, both inclusive."""
         assert isinstance(value, int | float)
         return (self.low is None or value >= self.low) and (self.high is None or value <= self.high)
 
@@ -58,6 +59,7 @@ class OneOf:
     words: tuple[str, ...]
 
     def permits(self, value: Value) -> bool:
+        """Returns whether the word, or every word of a non-empty list, is one of `words`."""
         if isinstance(value, frozenset):
             return bool(value) and value <= set(self.words)
         return value in self.words
@@ -74,6 +76,7 @@ class SpecialValueOr:
     range: Range
 
     def permits(self, value: Value) -> bool:
+        """Returns whether the number is the special value or in the range."""
         return value == self.special or self.range.permits(value)
 
     def __str__(self) -> str:
@@ -89,6 +92,7 @@ class OnlyValue:
     """What is not available, as the second half of a sentence: "tiered storage is not available"."""
 
     def permits(self, value: Value) -> bool:
+        """Returns whether this is the only permitted value."""
         return value == self.value
 
     def __str__(self) -> str:
@@ -101,6 +105,7 @@ class ReplicaList:
     """Replicas as PARTITION:BROKER, or `*` alone for all of them."""
 
     def permits(self, value: Value) -> bool:
+        """Returns whether every element has the form PARTITION:BROKER, or the list is `*` alone."""
         assert isinstance(value, frozenset)
         return value == {"*"} or all(_REPLICA.fullmatch(word) for word in value)
 

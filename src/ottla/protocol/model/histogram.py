@@ -35,6 +35,7 @@ class Histogram:
 
     @property
     def count(self) -> int:
+        """The number of values recorded, over all buckets."""
         return sum(self.counts)
 
     def add(self, other: Histogram) -> None:

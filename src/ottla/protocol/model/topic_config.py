@@ -79,6 +79,7 @@ class TopicConfig:
 
     @property
     def is_compacted(self) -> bool:
+        """True if `cleanup.policy` contains `compact`, alone or with `delete`."""
         return "compact" in self.cleanup_policy
 
     @property
@@ -88,6 +89,7 @@ class TopicConfig:
 
     @property
     def is_log_append_time(self) -> bool:
+        """True if the broker sets timestamps with its own clock."""
         return self.message_timestamp_type == "LogAppendTime"
 
 

@@ -67,34 +67,42 @@ class BatchHeader(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
+        """The size of the whole batch; `batch_length` does not count its own field and the base offset."""
         return self.batch_length + LOG_OVERHEAD_BYTES
 
     @property
     def last_offset(self) -> int:
+        """The offset of the last record, even if compaction has removed that record."""
         return self.base_offset + self.last_offset_delta
 
     @property
     def next_offset(self) -> int:
+        """The offset after the batch."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
     def compression(self) -> int:
+        """Kafka's number of the codec: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."""
         return self.attributes & COMPRESSION_MASK
 
     @property
     def is_log_append_time(self) -> bool:
+        """True if `max_timestamp` is the timestamp of all records, set by the broker."""
         return bool(self.attributes & TIMESTAMP_TYPE_BIT)
 
     @property
     def is_transactional(self) -> bool:
+        """True if the batch is part of a transaction, as data or as its marker."""
         return bool(self.attributes & TRANSACTIONAL_BIT)
 
     @property
     def is_control(self) -> bool:
+        """True if the batch contains control records (transaction markers), which clients do not see."""
         return bool(self.attributes & CONTROL_BIT)
 
     @property
     def has_producer(self) -> bool:
+        """True if an idempotent or transactional producer wrote the batch."""
         return self.producer_id >= 0
 
     @property
@@ -116,6 +124,7 @@ def read_header(data: Buffer, at: int = 0) -> BatchHeader:
 
 
 def write_header(into: bytearray | memoryview, header: BatchHeader, at: int = 0) -> None:
+    """Writes the header at position `at`, including the checksum as given; it is not computed."""
     HEADER.pack_into(into, at, *header)
 
 
@@ -125,6 +134,7 @@ def checksum(batch: Buffer) -> int:
 
 
 def crc_matches(batch: Buffer, header: BatchHeader) -> bool:
+    """Returns whether the CRC-32C of the batch is the one in its header."""
     return checksum(batch) == header.crc
 
 

@@ -32,10 +32,12 @@ OFFSETS_MAX = 2**31 - 1
 
 
 def is_placeholder(header: BatchHeader) -> bool:
+    """Returns whether the batch only fills the offsets of removed batches."""
     return header.record_count == 0 and header.producer_id < 0 and not header.is_control
 
 
 def has_delete_horizon(header: BatchHeader) -> bool:
+    """Returns whether the base timestamp is the time after which the batch's tombstones may be removed."""
     return bool(header.attributes & DELETE_HORIZON_BIT)
 
 
@@ -75,6 +77,7 @@ def with_fewer_records(header: BatchHeader, records: Buffer, count: int, max_tim
 
 
 def with_delete_horizon(header: BatchHeader, horizon_ms: int) -> BatchHeader:
+    """Returns the header with this delete horizon, which takes the place of the base timestamp."""
     return header._replace(attributes=header.attributes | DELETE_HORIZON_BIT, base_timestamp=horizon_ms)
 
 

@@ -98,6 +98,7 @@ class ColumnsBuilder:
         self._is_spent = False
 
     def append(self, header: BatchHeader, body: Buffer, from_offset: int) -> None:
+        """Adds the records of a batch from `from_offset` on. `body` is uncompressed. Raises CorruptRecords."""
         self._spend()  # permanently, if this fails
         for record in read_records(header, body):
             if record.offset < from_offset:

@@ -31,9 +31,11 @@ class RowEncoder:
 
     @property
     def size_bytes(self) -> int:
+        """The size of the encoded records, without the batch header."""
         return len(self._buffer) - HEADER_BYTES
 
     def append(self, key: bytes | None, value: bytes | None, headers: HeaderRows, timestamp_ms: int) -> bool:
+        """Adds a row. Returns False, and adds nothing, if it exceeds the budget. Raises OverflowError."""
         if not INT64_MIN <= timestamp_ms <= INT64_MAX:
             raise OverflowError("a timestamp is beyond 64 bits")
         rows = [(_encoded(name), _bytes(header_value)) for name, header_value in headers] if headers else []

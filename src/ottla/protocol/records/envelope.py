@@ -51,6 +51,7 @@ class Traits:
 
     @property
     def attributes(self) -> int:
+        """The traits as the 16 attribute bits of a batch header."""
         return (
             self.compression
             | (TIMESTAMP_TYPE_BIT if self.log_append_time else 0)

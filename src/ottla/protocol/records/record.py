@@ -95,6 +95,7 @@ def _encode_records(records: Iterable[Record], base_offset: int) -> RecordBytes:
 
 
 def encode_header_keys(headers: HeaderRows) -> EncodedHeaders:
+    """Returns the headers with their names as UTF-8."""
     return [(name.encode(), value) for name, value in headers]
 
 

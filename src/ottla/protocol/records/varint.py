@@ -35,6 +35,7 @@ def read_varint(data: Buffer, at: int, end: int) -> tuple[int, int]:
 
 
 def read_varlong(data: Buffer, at: int, end: int) -> tuple[int, int]:
+    """Reads a varint of up to 64 bits before `end`. Returns the number and the position after it."""
     return _read(data, at, end, _VARLONG_BITS)
 
 

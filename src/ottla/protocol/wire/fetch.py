@@ -134,10 +134,12 @@ def parse_fetch_request(body: memoryview, version: int) -> FetchRequest:
 
 
 def partition_of_one(one: ReplicaFetchRequest) -> FetchPartition:
+    """Returns the partition of a fetch of one partition between brokers, in the general form."""
     return FetchPartition(*one[7:13], None, one.high_watermark, one.acknowledged_end)
 
 
 def request_of_one(one: ReplicaFetchRequest) -> FetchRequest:
+    """Returns a fetch of one partition between brokers as a general fetch request."""
     topics: list[tuple[TopicKey, list[FetchPartition]]] = [(uuid_of(one.topic_id), [partition_of_one(one)])]
     return FetchRequest(one.replica_id, *one[:6], topics, [], replica_epoch=one.replica_epoch)
 

@@ -51,39 +51,47 @@ class Reader:
 
     @property
     def remaining(self) -> int:
+        """The number of bytes that are not read yet."""
         return len(self.data) - self.at
 
     def boolean(self) -> bool:
+        """Reads one byte; any value but 0 is true."""
         value = self.data[self.at]
         self.at += 1
         return value != 0
 
     def i8(self) -> int:
+        """Reads a signed 8-bit integer."""
         value: int = I8.unpack_from(self.data, self.at)[0]
         self.at += 1
         return value
 
     def i16(self) -> int:
+        """Reads a signed 16-bit integer."""
         value: int = I16.unpack_from(self.data, self.at)[0]
         self.at += 2
         return value
 
     def u16(self) -> int:
+        """Reads an unsigned 16-bit integer."""
         value: int = U16.unpack_from(self.data, self.at)[0]
         self.at += 2
         return value
 
     def i32(self) -> int:
+        """Reads a signed 32-bit integer."""
         value: int = I32.unpack_from(self.data, self.at)[0]
         self.at += 4
         return value
 
     def i64(self) -> int:
+        """Reads a signed 64-bit integer."""
         value: int = I64.unpack_from(self.data, self.at)[0]
         self.at += 8
         return value
 
     def f64(self) -> float:
+        """Reads a 64-bit floating-point number."""
         value: float = F64.unpack_from(self.data, self.at)[0]
         self.at += 8
         return value
@@ -93,6 +101,7 @@ class Reader:
         return self._varint(28)
 
     def uvarlong(self) -> int:
+        """Reads an unsigned varint of up to 64 bits."""
         return self._varint(63)
 
     def varint(self) -> int:
@@ -101,6 +110,7 @@ class Reader:
         return (value >> 1) ^ -(value & 1)
 
     def varlong(self) -> int:
+        """Reads a zigzag varint of up to 64 bits."""
         value = self._varint(63)
         return (value >> 1) ^ -(value & 1)
 
@@ -137,16 +147,20 @@ class Reader:
         return self.data[start:end]
 
     def string(self) -> str:
+        """Reads a STRING: a 16-bit length, then UTF-8."""
         return str(self.take(self.i16()), "utf-8")
 
     def nullable_string(self) -> str | None:
+        """Reads a NULLABLE_STRING; length -1 means None."""
         length = self.i16()
         return None if length == -1 else str(self.take(length), "utf-8")
 
     def compact_string(self) -> str:
+        """Reads a COMPACT_STRING: the length plus one as a varint, then UTF-8."""
         return str(self.take(self.uvarint() - 1), "utf-8")
 
     def nullable_compact_string(self) -> str | None:
+        """Reads a COMPACT_NULLABLE_STRING; 0 in place of the length plus one means None."""
         length = self.uvarint()
         return None if length == 0 else str(self.take(length - 1), "utf-8")
 
@@ -155,13 +169,16 @@ class Reader:
         return self.take(self.i32())
 
     def nullable_view(self) -> memoryview | None:
+        """Reads NULLABLE_BYTES as a view of the message, without a copy; length -1 means None."""
         length = self.i32()
         return None if length == -1 else self.take(length)
 
     def compact_view(self) -> memoryview:
+        """Reads COMPACT_BYTES as a view of the message, without a copy."""
         return self.take(self.uvarint() - 1)
 
     def nullable_compact_view(self) -> memoryview | None:
+        """Reads COMPACT_NULLABLE_BYTES as a view of the message; None if null."""
         length = self.uvarint()
         return None if length == 0 else self.take(length - 1)
 
@@ -170,6 +187,7 @@ class Reader:
         return self._checked_count(self.i32(), item_bytes_min)
 
     def compact_array_length(self, item_bytes_min: int = 1) -> int:
+        """Reads the length of a COMPACT_ARRAY; -1 for null. An array larger than the message is malformed."""
         return self._checked_count(self.uvarint() - 1, item_bytes_min)
 
     def _checked_count(self, count: int, item_bytes_min: int) -> int:
@@ -196,27 +214,35 @@ class Writer:
         self.out = bytearray()
 
     def boolean(self, value: bool) -> None:
+        """Writes one byte, 1 or 0."""
         self.out.append(1 if value else 0)
 
     def i8(self, value: int) -> None:
+        """Writes a signed 8-bit integer."""
         self.out += I8.pack(value)
 
     def i16(self, value: int) -> None:
+        """Writes a signed 16-bit integer."""
         self.out += I16.pack(value)
 
     def u16(self, value: int) -> None:
+        """Writes an unsigned 16-bit integer."""
         self.out += U16.pack(value)
 
     def i32(self, value: int) -> None:
+        """Writes a signed 32-bit integer."""
         self.out += I32.pack(value)
 
     def i64(self, value: int) -> None:
+        """Writes a signed 64-bit integer."""
         self.out += I64.pack(value)
 
     def f64(self, value: float) -> None:
+        """Writes a 64-bit floating-point number."""
         self.out += F64.pack(value)
 
     def uvarint(self, value: int) -> None:
+        """Writes an unsigned varint. The value must not be negative."""
         out = self.out
         while value >= 0x80:
             out.append(value & 0x7F | 0x80)
@@ -226,31 +252,38 @@ class Writer:
     uvarlong = uvarint
 
     def varint(self, value: int) -> None:
+        """Writes a zigzag varint of up to 32 bits."""
         self.uvarint((value << 1) ^ (value >> 31))
 
     def varlong(self, value: int) -> None:
+        """Writes a zigzag varint of up to 64 bits."""
         self.uvarint((value << 1) ^ (value >> 63))
 
     def uuid(self, value: UUID | None) -> None:
+        """Writes 16 bytes; zeros for None."""
         self.out += _NO_UUID_BYTES if value is None else value.bytes
 
     def string(self, value: str) -> None:
+        """Writes a STRING. Raises struct.error if it has more than 32,767 bytes."""
         raw = value.encode()
         self.out += I16.pack(len(raw))
         self.out += raw
 
     def nullable_string(self, value: str | None) -> None:
+        """Writes a NULLABLE_STRING; length -1 for None."""
         if value is None:
             self.out += b"\xff\xff"
         else:
             self.string(value)
 
     def compact_string(self, value: str) -> None:
+        """Writes a COMPACT_STRING: the length plus one as a varint, then UTF-8."""
         raw = value.encode()
         self.uvarint(len(raw) + 1)
         self.out += raw
 
     def nullable_compact_string(self, value: str | None) -> None:
+        """Writes a COMPACT_NULLABLE_STRING; 0 for None."""
         if value is None:
             self.out.append(0)
         else:
@@ -262,16 +295,19 @@ class Writer:
         self.out += value
 
     def nullable_data(self, value: bytes | memoryview | None) -> None:
+        """Writes NULLABLE_BYTES; length -1 for None."""
         if value is None:
             self.out += b"\xff\xff\xff\xff"
         else:
             self.data(value)
 
     def compact_data(self, value: bytes | memoryview) -> None:
+        """Writes COMPACT_BYTES: the length plus one as a varint, then the bytes."""
         self.uvarint(len(value) + 1)
         self.out += value
 
     def nullable_compact_data(self, value: bytes | memoryview | None) -> None:
+        """Writes COMPACT_NULLABLE_BYTES; 0 for None."""
         if value is None:
             self.out.append(0)
         else:
@@ -282,9 +318,11 @@ class Writer:
         self.out += I32.pack(count)
 
     def compact_array_length(self, count: int) -> None:
+        """Writes the length of a COMPACT_ARRAY: the count plus one as a varint."""
         self.uvarint(count + 1)
 
     def no_tagged_fields(self) -> None:
+        """Writes an empty set of tagged fields, which ends a flexible structure."""
         self.out.append(0)
 
 
@@ -325,6 +363,7 @@ def compact_count_at(data: memoryview, at: int, item_bytes_min: int) -> tuple[in
 
 
 def compact_string_at(data: memoryview, at: int) -> tuple[str, int]:
+    """Returns the COMPACT_STRING at this position and the position after it. Raises MalformedRequest."""
     length, at = uvarint_at(data, at)
     end = at + length - 1
     if length == 0 or end > len(data):
@@ -333,6 +372,7 @@ def compact_string_at(data: memoryview, at: int) -> tuple[str, int]:
 
 
 def topic_id_at(data: memoryview, at: int) -> tuple[UUID, int]:
+    """Returns the topic id at this position and the position after it. Raises MalformedRequest."""
     end = at + 16
     if end > len(data):
         raise MalformedRequest("a topic id is cut off")
@@ -340,6 +380,7 @@ def topic_id_at(data: memoryview, at: int) -> tuple[UUID, int]:
 
 
 def skip_tagged_fields_at(data: memoryview, at: int) -> int:
+    """Returns the position after the tagged fields at this one."""
     reader = Reader(data, at)
     reader.skip_tagged_fields()
     return reader.at
@@ -349,6 +390,7 @@ _ONE_BYTE = tuple(bytes((value,)) for value in range(0x80))
 
 
 def uvarint_bytes(value: int) -> bytes:
+    """Returns an unsigned varint as bytes."""
     if value < 0x80:
         return _ONE_BYTE[value]
     out = bytearray()
@@ -368,11 +410,13 @@ def uuid_of(raw: bytes) -> UUID:
 
 @lru_cache(4096)
 def legacy_string_bytes(value: str) -> bytes:
+    """Returns a STRING as bytes: a 16-bit length, then UTF-8. Cached."""
     raw = value.encode()
     return I16.pack(len(raw)) + raw
 
 
 @lru_cache(4096)
 def compact_string_bytes(value: str) -> bytes:
+    """Returns a COMPACT_STRING as bytes: the length plus one as a varint, then UTF-8. Cached."""
     raw = value.encode()
     return uvarint_bytes(len(raw) + 1) + raw

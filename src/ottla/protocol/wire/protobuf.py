@@ -22,6 +22,7 @@ class MalformedMessageError(ValueError):
 
 
 def put_varint(out: bytearray, value: int) -> None:
+    """Appends a varint. A negative number takes ten bytes, as in two's complement with 64 bits."""
     value &= _MASK
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -37,6 +38,7 @@ def put_int(out: bytearray, number: int, value: int, *, always: bool = False) ->
 
 
 def put_bytes(out: bytearray, number: int, content: bytes | bytearray | memoryview, *, always: bool = False) -> None:
+    """Appends a length-delimited field. Empty content is left out unless `always` is set."""
     if content or always:
         put_varint(out, number << 3 | DELIMITED)
         put_varint(out, len(content))
@@ -44,6 +46,7 @@ def put_bytes(out: bytearray, number: int, content: bytes | bytearray | memoryvi
 
 
 def put_text(out: bytearray, number: int, text: str, *, always: bool = False) -> None:
+    """Appends a string field. An empty text is left out unless `always` is set."""
     put_bytes(out, number, text.encode(), always=always)
 
 
@@ -91,6 +94,7 @@ def view(value: Value) -> bytes | memoryview:
 
 
 def text(value: Value) -> str:
+    """Returns a field's content as text. Raises MalformedMessageError if it is not UTF-8 or not length-delimited."""
     try:
         return content(value).decode()
     except UnicodeDecodeError:

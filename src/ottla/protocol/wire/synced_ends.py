@@ -38,6 +38,7 @@ class SyncedEndReport(NamedTuple):
 
 
 def encode_acknowledged(broker_id: int, broker_epoch: int, entries: Sequence[SyncedEnd]) -> bytes:
+    """Encodes the report of one broker incarnation: a head, then one entry of fixed size for each log."""
     parts = [_HEAD.pack(broker_id, broker_epoch, len(entries))]
     parts += [_ENTRY.pack(entry.topic_id.bytes, *entry[1:]) for entry in entries]
     return b"".join(parts)

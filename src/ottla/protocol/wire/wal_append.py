@@ -58,6 +58,7 @@ class WalFailure(NamedTuple):
 
 
 def encode_failure(failure: WalFailure) -> bytearray:
+    """Encodes a `Failure`, which other messages contain."""
     out = bytearray()
     put_int(out, 1, failure.code)
     put_text(out, 2, failure.message)
@@ -68,6 +69,7 @@ def encode_failure(failure: WalFailure) -> bytearray:
 
 
 def decode_failure(data: bytes) -> WalFailure:
+    """Decodes a `Failure`. An unknown code becomes UNAVAILABLE, so that clients retry."""
     code, message, leader, offset, epoch = 0, "", "", 0, 0
     for number, value in fields(data):
         match number:
@@ -109,6 +111,7 @@ class AppendRun(NamedTuple):
 
 
 def encode_begin(begin: Begin) -> bytearray:
+    """Encodes the first message of an append stream."""
     inner = bytearray()
     put_text(inner, 1, begin.topic)
     put_int(inner, 2, begin.partition)
@@ -125,6 +128,7 @@ def encode_begin(begin: Begin) -> bytearray:
 
 
 def encode_run(run: AppendRun) -> bytearray:
+    """Encodes records with consecutive ids, as one message of an append stream."""
     out = bytearray()
     put_int(out, 2, run.first_id)
     for data in run.data:
@@ -258,6 +262,7 @@ class AppendReply(NamedTuple):
 
 
 def encode_append_reply(reply: AppendReply) -> bytearray:
+    """Encodes a reply on an append stream; any of its parts may be absent."""
     out = bytearray()
     if reply.begun is not None:
         put_bytes(out, 1, _encode_begun(reply.begun), always=True)
@@ -289,6 +294,7 @@ def _encode_begun(begun: StreamBegun) -> bytearray:
 
 
 def decode_append_reply(message: bytes) -> AppendReply:
+    """Decodes a reply on an append stream. Raises MalformedMessageError."""
     begun: StreamBegun | None = None
     acknowledged: list[AcknowledgedIds] = []
     refused: list[RefusedIds] = []

@@ -38,6 +38,7 @@ class LogRequest(NamedTuple):
 
 
 def encode_log_request(request: LogRequest) -> bytearray:
+    """Encodes a call that names a log and possibly a number, such as an offset."""
     out = _log(request.log)
     if request.number is not None:
         put_int(out, 3, request.number, always=True)
@@ -45,6 +46,7 @@ def encode_log_request(request: LogRequest) -> bytearray:
 
 
 def decode_log_request(message: bytes) -> LogRequest:
+    """Decodes a call that names a log and possibly a number. Raises MalformedMessageError."""
     found = dict(fields(message))
     return LogRequest(_log_of(found), signed(found[3]) if 3 in found else None)
 
@@ -67,6 +69,7 @@ def encode_numbers(reply: Numbers, count: int) -> bytearray:
 
 
 def decode_numbers(message: bytes, count: int) -> Numbers:
+    """Decodes a reply of `count` numbers in the fields 1 to `count`, followed by a failure."""
     found = dict(fields(message))
     failure = decode_failure(content(found[count + 1])) if count + 1 in found else None
     return Numbers([signed(found.get(number, 0)) for number in range(1, count + 1)], failure)
@@ -97,6 +100,7 @@ class ReadRequest(NamedTuple):
 
 
 def encode_read_request(request: ReadRequest) -> bytearray:
+    """Encodes a Read call."""
     out = _log(request.log)
     put_int(out, 3, request.first)
     if request.until is not None:
@@ -107,6 +111,7 @@ def encode_read_request(request: ReadRequest) -> bytearray:
 
 
 def decode_read_request(message: bytes) -> ReadRequest:
+    """Decodes a Read call. Raises MalformedMessageError."""
     found = dict(fields(message))
     until = signed(found[4]) if 4 in found else None
     follow, as_batches = bool(unsigned(found.get(5, 0))), unsigned(found.get(6, 0)) == 1
@@ -132,6 +137,7 @@ class ReadReply(NamedTuple):
 
 
 def encode_read_reply(reply: ReadReply) -> bytearray:
+    """Encodes one message of a Read: entries or record batches, and where the next message begins."""
     out = bytearray()
     for entry in reply.entries:
         inner = bytearray()
@@ -148,6 +154,7 @@ def encode_read_reply(reply: ReadReply) -> bytearray:
 
 
 def decode_read_reply(message: bytes) -> ReadReply:
+    """Decodes one message of a Read. Record batches are a view of the message, not a copy."""
     entries: list[WalEntry] = []
     batches: bytes | memoryview = b""
     next_offset, committed_end, failure = 0, 0, None
@@ -196,6 +203,7 @@ class OpenReply(NamedTuple):
 
 
 def encode_open_request(request: OpenRequest) -> bytearray:
+    """Encodes an Open call, with the settings of a log to create if there are any."""
     out = _log(request.log)
     if request.create is not None:
         inner = bytearray()
@@ -211,6 +219,7 @@ def encode_open_request(request: OpenRequest) -> bytearray:
 
 
 def decode_open_request(message: bytes) -> OpenRequest:
+    """Decodes an Open call. Raises MalformedMessageError."""
     found = dict(fields(message))
     create = _decode_create(content(found[3])) if 3 in found else None
     return OpenRequest(_log_of(found), create)
@@ -232,6 +241,7 @@ def _decode_create(data: bytes) -> CreateLog:
 
 
 def encode_open_reply(reply: OpenReply) -> bytearray:
+    """Encodes the reply to Open: the leader, all servers and the log's durability, or a failure."""
     out = bytearray()
     put_text(out, 1, reply.leader)
     for server in reply.servers:
@@ -243,6 +253,7 @@ def encode_open_reply(reply: OpenReply) -> bytearray:
 
 
 def decode_open_reply(message: bytes) -> OpenReply:
+    """Decodes the reply to Open. Raises MalformedMessageError."""
     leader, durability, failure = "", "", None
     servers: list[str] = []
     for number, value in fields(message):

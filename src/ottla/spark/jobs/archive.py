@@ -136,6 +136,7 @@ def sweep(store: Store, manifest: Manifest, at_ms: int, *, retired_kept_ms: int 
 
 
 def now_ms() -> int:
+    """Returns the wall-clock time in milliseconds since the Unix epoch."""
     return time.time_ns() // 1_000_000
 
 

@@ -65,9 +65,11 @@ class ArchiveFiles(DataSource):
 
     @classmethod
     def name(cls) -> str:
+        """Returns the format under which `write_files` registers the source."""
         return FORMAT
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """Returns the writer. `overwrite` has no effect: files get new names."""
         return ArchiveFilesWriter(dict(self.options))
 
 
@@ -211,6 +213,7 @@ class SummingSink:
         self.closed = False
 
     def write(self, data: Any) -> int:
+        """Passes the bytes on and adds them to the length and the CRC-32C."""
         content = bytes(data)
         self.crc32c = crc32c(content, self.crc32c)
         self.size_bytes += len(content)
@@ -218,9 +221,11 @@ class SummingSink:
         return len(content)
 
     def flush(self) -> None:
+        """Flushes the stream below."""
         self._stream.flush()
 
     def close(self) -> None:
+        """Closes the stream below, once."""
         if not self.closed:
             self.closed = True
             self._stream.close()

@@ -30,7 +30,9 @@ RECORD_COLUMNS = ["key", "value", "topic", "partition", "offset", "timestamp", "
 class LiveLog(Protocol):
     """The broker operations that jobs use."""
 
-    def partitions(self, topics: Iterable[str]) -> list[TopicPartition]: ...
+    def partitions(self, topics: Iterable[str]) -> list[TopicPartition]:
+        """Returns the partitions of these topics, sorted."""
+        ...
 
     def extents(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetRange]:
         """Returns the ranges from the first available offset to the end of the committed records."""
@@ -40,7 +42,9 @@ class LiveLog(Protocol):
         """Returns the first offset at or after the time; None if there is none."""
         ...
 
-    def read(self, spark: SparkSession, ranges: Mapping[TopicPartition, OffsetRange]) -> DataFrame: ...
+    def read(self, spark: SparkSession, ranges: Mapping[TopicPartition, OffsetRange]) -> DataFrame:
+        """Returns the records in these ranges as a DataFrame with the columns RECORD_COLUMNS."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,8 @@ class BrokerLog:
     options: Mapping[str, str] = field(default_factory=dict)
 
     def partitions(self, topics: Iterable[str]) -> list[TopicPartition]:
+        """Asks the cluster for the partitions of these topics. Returns them sorted."""
+
         async def ask(consumer: Consumer) -> list[TopicPartition]:
             return [at for topic in topics for at in await consumer.partitions(topic)]
 
@@ -77,6 +83,7 @@ class BrokerLog:
         return self._ask(ask)
 
     def read(self, spark: SparkSession, ranges: Mapping[TopicPartition, OffsetRange]) -> DataFrame:
+        """Reads the ranges with the data source; missing offsets fail the job. Empty ranges are left out."""
         wanted = {at: each for at, each in ranges.items() if len(each)}
         if not wanted:
             return spark.createDataFrame([], RECORD_SCHEMA)

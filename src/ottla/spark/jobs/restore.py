@@ -27,11 +27,15 @@ _PLACE = re.compile(r"(\d+):(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class AtTime:
+    """Restores the table as of a time, in milliseconds since the Unix epoch."""
+
     time_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class AtOffsets:
+    """Restores the table before these offsets, one for each partition."""
+
     offsets: dict[int, int]
 
 
@@ -60,6 +64,7 @@ class RestoredTable:
     bad_records: int
 
     def close(self) -> None:
+        """Frees the cached state."""
         self.state.unpersist()
 
 

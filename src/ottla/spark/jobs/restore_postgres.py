@@ -51,6 +51,7 @@ def _hidden(found: re.Match[str]) -> str:
 
 
 def has_table(url: str, table: str) -> bool:
+    """Returns whether the table, which may be named with its schema, exists in the database."""
     with _connected(url) as connection:
         found = connection.execute("SELECT to_regclass(%s)", [_named(table).as_string(connection)]).fetchone()
     return found is not None and found[0] is not None
@@ -95,6 +96,7 @@ def _copy(connection: psycopg.Connection[Any], statement: Composed, batches: Ite
 
 
 def column_type(kind: pa.DataType) -> str:
+    """Returns the PostgreSQL type for an Arrow type; TEXT if there is no better one."""
     import pyarrow.types as types
 
     if types.is_decimal(kind):

@@ -60,6 +60,7 @@ def _reason() -> Column:
 
 
 def good_clicks(parsed: DataFrame) -> DataFrame:
+    """Returns the user, page and time of the clicks that were parsed without a fault."""
     return parsed.where("reason IS NULL").select("user", "page", "time")
 
 

@@ -45,6 +45,7 @@ class History:
 
     @property
     def partitions(self) -> list[TopicPartition]:
+        """The partitions that are in the live log or the archive, sorted."""
         return sorted({*self.live, *self.manifest.partitions(self.topic)})
 
     @property

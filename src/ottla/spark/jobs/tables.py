@@ -40,6 +40,7 @@ class Snapshot:
     dead_letters: str | None = None
 
     def offset_of(self, at: TopicPartition) -> int:
+        """Returns the first offset that the snapshot does not cover; 0 for an unknown partition."""
         return self.covers.get(at.partition, 0)
 
     def is_before(self, cut: Mapping[TopicPartition, int]) -> bool:
@@ -70,6 +71,7 @@ class Table:
         self._log.append(snapshot.number, body)
 
     def read(self, spark: SparkSession, snapshot: Snapshot) -> DataFrame:
+        """Returns the rows of a snapshot."""
         return spark.read.parquet(self.store.spark_path(snapshot.path))
 
     def write(self, rows: DataFrame, path: str) -> None:

@@ -107,13 +107,16 @@ class SinkCommit:
     # Separate methods, so that a test can crash between them.
 
     async def record(self, decisions: DecisionLog, decision: Decision) -> None:
+        """Records the decision, unless the batch wrote nothing."""
         if decision.transactions:
             await decisions.record(decision)
 
     async def end_one(self, open_transactions: PreparedTransactions, each: PreparedTransaction) -> None:
+        """Commits one prepared transaction; committing it again does nothing."""
         await open_transactions.end(each, commit=True)
 
     async def record_done(self, decisions: DecisionLog) -> None:
+        """Records that all transactions of the last decision are committed."""
         await decisions.record_done()
 
     # Completion.

@@ -40,6 +40,7 @@ class Decision:
     """All transactions are committed."""
 
     def to_json(self) -> bytes:
+        """Returns the value of the record in the decision topic."""
         body = {
             "version": FORMAT_VERSION,
             "batch": self.batch,
@@ -51,6 +52,7 @@ class Decision:
 
     @classmethod
     def from_json(cls, text: bytes) -> Decision:
+        """Parses a record of the decision topic. Raises DecisionsError if a later version wrote it."""
         body: dict[str, Any] = json.loads(text)
         if body.get("version") != FORMAT_VERSION:
             raise DecisionsError(f"a decision of version {body.get('version')}: a later Ottla has written it")

@@ -38,6 +38,7 @@ class StreamWriter(WorkerPickle, DataSourceStreamArrowWriter):
 
     @in_one_sentence
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Writes the rows of one task, in a transaction that stays open until `commit` if writing exactly once."""
         if not self._options.exactly_once:
             return TaskWrite("", "", 0, 0, write_plain(self._options, iterator), False, None)
         place = task_place(None, None)
@@ -45,12 +46,14 @@ class StreamWriter(WorkerPickle, DataSourceStreamArrowWriter):
 
     @in_one_sentence
     def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Commits the transactions of all tasks of a micro-batch. A repeated call for the batch changes nothing."""
         writes = told(messages)
         if self._options.exactly_once and writes:
             asyncio.run(self.committing(writes[0].query, writes[0].run).commit(batchId, writes))
 
     @in_one_sentence
     def abort(self, messages: Messages, batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Aborts the transactions of the tasks. A failure is only logged: the next run aborts what stays open."""
         writes = told(messages)
         if self._options.exactly_once and writes:
             abort_quietly(self.committing(writes[0].query, writes[0].run), batchId, writes)
@@ -75,6 +78,7 @@ class BatchWriter(WorkerPickle, DataSourceArrowWriter):
 
     @in_one_sentence
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Writes the rows of one task, in a transaction that stays open until `commit` if writing exactly once."""
         options = self._options
         if not options.exactly_once:
             return TaskWrite("", "", 0, 0, write_plain(options, iterator), False, None)
@@ -87,6 +91,7 @@ class BatchWriter(WorkerPickle, DataSourceArrowWriter):
 
     @in_one_sentence
     def commit(self, messages: Messages) -> None:
+        """Commits the transactions of all tasks. With an application id, a repeated write changes nothing."""
         writes = told(messages)
         if not self._options.exactly_once:
             return
@@ -97,6 +102,7 @@ class BatchWriter(WorkerPickle, DataSourceArrowWriter):
 
     @in_one_sentence
     def abort(self, messages: Messages) -> None:
+        """Aborts the transactions of the tasks that have written."""
         writes = told(messages)
         if not self._options.exactly_once or not writes:
             return

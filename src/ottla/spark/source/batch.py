@@ -49,6 +49,7 @@ class BatchReader(WorkerPickle, DataSourceReader):
 
     @property
     def pushFilters(self) -> Any:  # noqa: N802 - Spark's name
+        """The object that takes Spark's filters, which limit the offsets to read."""
         return FilterPushdown(self)
 
     def narrow(self, filters: list[Filter]) -> Iterable[Filter]:
@@ -59,6 +60,7 @@ class BatchReader(WorkerPickle, DataSourceReader):
 
     @in_one_sentence
     def partitions(self) -> Sequence[ReadRange]:
+        """Returns the offset ranges to read, split into tasks."""
         lookups = Lookups(self._options)
         try:
             start = lookups.resolve(self._options.start, "startingOffsets")
@@ -72,6 +74,7 @@ class BatchReader(WorkerPickle, DataSourceReader):
 
     @in_one_sentence
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Reads one range on a worker."""
         if not isinstance(partition, ReadRange):
             return iter(())  # the partition that Spark makes up for a plan without tasks
         keep = self._wanted.keep if self._wanted.limits_rows else None

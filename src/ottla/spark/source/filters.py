@@ -35,6 +35,7 @@ class RowBounds:
     topics: frozenset[str] | None = None
 
     def includes(self, at: TopicPartition) -> bool:
+        """Returns whether the partition may have matching rows."""
         return (
             (self.topics is None or at.topic in self.topics)
             and (self.partition_min is None or at.partition >= self.partition_min)

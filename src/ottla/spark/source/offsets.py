@@ -22,6 +22,7 @@ class OffsetRange(NamedTuple):
 
     @property
     def size(self) -> int:
+        """The number of offsets; 0 if the range is empty or inverted."""
         return max(0, self.end - self.start)
 
 
@@ -34,6 +35,7 @@ def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
 
 
 def from_json(found: Mapping[str, Mapping[str, Any]]) -> Offsets:
+    """Parses offsets by topic and partition, as Spark's checkpoint has them."""
     return {
         TopicPartition(topic, int(index)): int(offset)
         for topic, offsets in found.items()

@@ -39,6 +39,7 @@ class Lookups:
         self._partitions_at_s = float("-inf")
 
     def close(self) -> None:
+        """Disconnects and ends the thread, if it was started. A later query connects again."""
         thread, self._thread = self._thread, None
         if thread is not None:
             try:
@@ -72,6 +73,7 @@ class Lookups:
         return found
 
     def earliest(self, partitions: Collection[TopicPartition]) -> Offsets:
+        """Returns the first offset of each partition."""
         return self._run().run(self._ends(partitions, EARLIEST)) if partitions else {}
 
     def latest(self, partitions: Collection[TopicPartition]) -> Offsets:

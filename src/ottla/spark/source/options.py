@@ -80,6 +80,7 @@ class Subscription:
     partitions: tuple[TopicPartition, ...] = ()
 
     def matches(self, topic: str) -> bool:
+        """Returns whether the subscription covers the topic."""
         return re.fullmatch(self.pattern, topic) is not None if self.pattern is not None else topic in self.topics
 
 
@@ -137,6 +138,7 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> SourceOption
 
 
 def includes_headers(options: Mapping[str, str]) -> bool:
+    """Returns the option `includeHeaders`, which adds the column `headers`."""
     return to_bool("includeHeaders", options.get("includeHeaders", "false"))
 
 

@@ -58,6 +58,7 @@ class StreamReader(WorkerPickle, DataSourceStreamReader, SupportsTriggerAvailabl
 
     @in_one_sentence
     def initialOffset(self) -> Json:  # noqa: N802 - Spark's name
+        """Returns where a new query starts; `{}` for the latest offsets, found when the first batch begins."""
         bound = self._options.start
         partitions = self._lookups.required_partitions()
         if bound.kind == "latest" or LATEST in bound.numbers.values():
@@ -70,15 +71,18 @@ class StreamReader(WorkerPickle, DataSourceStreamReader, SupportsTriggerAvailabl
         return to_json(resolved)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """Returns `maxOffsetsPerTrigger` as a limit, or no limit."""
         limit = self._options.max_offsets
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
     @in_one_sentence
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Fixes the end of the query to the present end of the log."""
         self._target = self._lookups.latest(self._lookups.required_partitions())
 
     @in_one_sentence
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802 - Spark's name
+        """Returns where the next batch ends; `start` if there is too little to read yet."""
         if not start:
             return to_json(self._lookups.resolve(self._options.start, "startingOffsets"))
         begin = from_json(start)
@@ -97,6 +101,7 @@ class StreamReader(WorkerPickle, DataSourceStreamReader, SupportsTriggerAvailabl
         return to_json(limited(begin, end, limit.max_rows) if isinstance(limit, ReadMaxRows) else end)
 
     def reportLatestOffset(self) -> Json | None:  # noqa: N802 - Spark's name
+        """Returns the newest known end of the log, for Spark's progress report."""
         return to_json(self._newest) or None
 
     def commit(self, end: Json) -> None:
@@ -104,6 +109,7 @@ class StreamReader(WorkerPickle, DataSourceStreamReader, SupportsTriggerAvailabl
         earlier."""
 
     def stop(self) -> None:
+        """Disconnects from the brokers."""
         self._lookups.close()
 
     @property
@@ -137,6 +143,7 @@ class StreamReader(WorkerPickle, DataSourceStreamReader, SupportsTriggerAvailabl
 
     @in_one_sentence
     def partitions(self, start: Json, end: Json) -> Sequence[ReadRange]:
+        """Returns the offset ranges of a batch, split into tasks."""
         if not start:
             return []
         ranges = self._ranges(from_json(start), from_json(end))
@@ -145,6 +152,7 @@ class StreamReader(WorkerPickle, DataSourceStreamReader, SupportsTriggerAvailabl
 
     @in_one_sentence
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Reads one range on a worker."""
         if not isinstance(partition, ReadRange):
             return iter(())
         return read_range(self._options, self._schema, partition)

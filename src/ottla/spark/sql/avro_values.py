@@ -59,6 +59,7 @@ class AvroCodec:
         return found
 
     def encode(self, row: dict[str, Any]) -> bytes:
+        """Returns the row in Avro's binary form, without a schema."""
         import fastavro
 
         stream = io.BytesIO()

@@ -29,10 +29,12 @@ class Catalog:
     # Streams and tables.
 
     def stream(self, name: str) -> Definition | None:
+        """Returns the stream or table with this name, or None."""
         found = self._read(_stream_path(name))
         return None if found is None else Definition.from_json(found)
 
     def streams(self) -> list[Definition]:
+        """Returns all streams and tables."""
         return [Definition.from_json(each) for each in self._read_all("streams")]
 
     def add_stream(self, definition: Definition) -> bool:
@@ -48,13 +50,16 @@ class Catalog:
     # Queries.
 
     def query(self, name: str) -> QueryDefinition | None:
+        """Returns the query with this name, or None."""
         found = self._read(_query_path(name))
         return None if found is None else QueryDefinition.from_json(found)
 
     def queries(self) -> list[QueryDefinition]:
+        """Returns all queries."""
         return [QueryDefinition.from_json(each) for each in self._read_all("queries")]
 
     def add_query(self, query: QueryDefinition) -> bool:
+        """Stores a query. Returns False, and stores nothing, if the name is taken."""
         return self._create(_query_path(query.name), query.to_json())
 
     def drop_query(self, name: str) -> None:
@@ -69,9 +74,11 @@ class Catalog:
     # Checkpoints.
 
     def checkpoint(self, name: str) -> str:
+        """Returns the checkpoint directory of a query."""
         return self._store.spark_path(f"checkpoints/{name.lower()}")
 
     def dead_letters_checkpoint(self, name: str) -> str:
+        """Returns the checkpoint directory of a query's dead letters."""
         return self._store.spark_path(f"dead-letters/{name.lower()}")
 
     def owes(self, query: str, stream: str) -> bool:

@@ -54,13 +54,16 @@ class Definition:
     statement: str = ""
 
     def column(self, name: str) -> Column | None:
+        """Returns the column with this name in any case, or None."""
         return next((each for each in self.columns if each.name.lower() == name.lower()), None)
 
     def to_json(self) -> dict[str, Any]:
+        """Returns the form in which the catalog stores it."""
         return {**asdict(self), "columns": [[each.name, each.type] for each in self.columns]}
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Definition:
+        """Parses the form that `to_json` returns."""
         columns = tuple(Column(name, kind) for name, kind in found["columns"])
         return cls(**{**found, "columns": columns, "key": tuple(found["key"])})
 
@@ -81,6 +84,7 @@ class QueryDefinition:
     """The definitions that it reads. Columns that were inferred when the query was created do not change later."""
 
     def to_json(self) -> dict[str, Any]:
+        """Returns the form in which the catalog stores it, with the definitions that the query was made with."""
         sources = {name: each.to_json() for name, each in self.sources.items()}
         return {
             "name": self.name,
@@ -93,6 +97,7 @@ class QueryDefinition:
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> QueryDefinition:
+        """Parses the form that `to_json` returns."""
         sources = {name: Definition.from_json(each) for name, each in found["sources"].items()}
         return cls(**{**found, "target": Definition.from_json(found["target"]), "sources": sources})
 
@@ -204,6 +209,7 @@ def _event_time(made: Definition, statement: CreateStream, text: str) -> tuple[s
 
 
 def check_delay(delay: str, text: str, position: int) -> None:
+    """Raises SqlError, with the position in the statement, unless this is a delay such as '30 seconds'."""
     if _DELAY_TEXT.fullmatch(delay) is None:
         raise SqlError(f"'{delay}' is no delay; write '30 seconds', '1 minute', '2 hours'", text, position)
 

@@ -82,6 +82,7 @@ class InferredSchema:
 
 
 def infer_columns(values: Iterable[bytes | None]) -> InferredSchema:
+    """Infers columns from the values that are JSON objects; the others are ignored."""
     seen, fitting = _Seen(), 0
     for value in values:
         found = json_object(value)
@@ -113,6 +114,7 @@ def _clash(names: Iterable[str]) -> tuple[str, str] | None:
 
 
 def quoted(name: str) -> str:
+    """Returns the name in backticks, as Spark's SQL quotes it."""
     return "`" + name.replace("`", "``") + "`"
 
 

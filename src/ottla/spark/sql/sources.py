@@ -112,6 +112,7 @@ class Views:
 
     @property
     def session(self) -> SparkSession:
+        """The session in which the views exist."""
         return self._spark
 
     def open(self, select: Select, text: str) -> AnalyzedSelect:

@@ -37,10 +37,12 @@ def missing_relation(failure: PySparkException) -> list[str] | None:
 
 
 def to_sql_error(failure: PySparkException, text: str) -> SqlError:
+    """Converts an error of Spark to one that points into the statement."""
     return SqlError(sentence_of(failure), text, position_of(failure, text))
 
 
 def position_of(failure: PySparkException, text: str) -> int | None:
+    """Returns the position in the statement where Spark saw the error, or None."""
     found = _PLACE.search(str(failure))
     if found is not None:
         lines = text.split("\n")
@@ -54,6 +56,7 @@ def position_of(failure: PySparkException, text: str) -> int | None:
 
 
 def sentence_of(failure: PySparkException) -> str:
+    """Returns what went wrong in one sentence, without Spark's plans and traces."""
     condition, parameters = failure.getCondition() or "", failure.getMessageParameters() or {}
     if condition.startswith("UNRESOLVED_COLUMN"):
         name = parameters.get("objectName", "")

@@ -42,6 +42,7 @@ class Options:
     positions: Mapping[str, int] = field(default_factory=dict, compare=False)
 
     def get(self, name: str) -> str | None:
+        """Returns the value of an option, or None. The name is in lower case."""
         return self.values.get(name)
 
 
@@ -90,18 +91,24 @@ class Insert:
 
 @dataclass(frozen=True, slots=True)
 class Show:
+    """SHOW STREAMS, TABLES, TOPICS or QUERIES."""
+
     what: str
     """STREAMS, TABLES, TOPICS or QUERIES."""
 
 
 @dataclass(frozen=True, slots=True)
 class Describe:
+    """DESCRIBE name."""
+
     name: str
     position: int = field(compare=False, default=0)
 
 
 @dataclass(frozen=True, slots=True)
 class Drop:
+    """DROP STREAM, TABLE or QUERY name."""
+
     kind: str
     """STREAM, TABLE or QUERY."""
     name: str

@@ -42,9 +42,11 @@ class Token:
         return self.text
 
     def is_word(self, *words: str) -> bool:
+        """Returns whether this is one of these words, given in upper case. A quoted name never is."""
         return self.kind is Kind.NAME and self.text.upper() in words
 
     def is_symbol(self, text: str) -> bool:
+        """Returns whether this is the symbol."""
         return self.kind is Kind.SYMBOL and self.text == text
 
 

@@ -104,6 +104,7 @@ class Compaction:
         self._stopped = False
 
     def begin(self) -> None:
+        """Starts with the first slice. Returns at once; `done` is called at the end."""
         plan = self._plan
         self._slices(fill_map(self._files, plan.dirty, plan.dirty_from, self._keys, self._decided), self._on_keys)
 

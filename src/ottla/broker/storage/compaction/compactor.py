@@ -40,6 +40,7 @@ class Compactor:
 
     @property
     def is_running(self) -> bool:
+        """True while a log is being compacted."""
         return self._running is not None
 
     def look(self, candidates: Callable[[], Iterable[Candidate]]) -> None:
@@ -61,6 +62,7 @@ class Compactor:
         self._running.begin()
 
     def stop(self) -> None:
+        """Stops the running compaction: work in progress ends by itself, and nothing new begins."""
         if self._running is not None:
             self._running.stop()
 

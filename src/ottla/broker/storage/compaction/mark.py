@@ -21,6 +21,7 @@ _CRC_AT = _MARK.size - 4
 
 
 def encode_mark(offset: int) -> bytes:
+    """Returns the content of the mark file, with its CRC."""
     plain = _MARK.pack(_MAGIC, _VERSION, offset, 0)
     return _MARK.pack(_MAGIC, _VERSION, offset, crc32c.crc32c(plain[:_CRC_AT]))
 

@@ -36,10 +36,12 @@ class Plan:
 
     @property
     def dirty_ratio(self) -> float:
+        """The share of bytes that were not compacted yet, from 0 to 1."""
         return self.dirty_bytes / self.total_bytes if self.total_bytes else 0.0
 
     @property
     def dirty(self) -> list[Segment]:
+        """The segments with records above the mark, whose keys have to be read."""
         return [segment for segment in self.segments if segment.end_offset > self.dirty_from]
 
 

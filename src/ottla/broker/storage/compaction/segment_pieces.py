@@ -29,6 +29,7 @@ class SegmentPieces:
         self._piece_at = 0
 
     def close(self) -> None:
+        """Closes the file handle."""
         self._file.close()
 
     @property
@@ -63,6 +64,7 @@ class SegmentPieces:
         return Batch(header, data)
 
     def take(self, size_bytes: int, next_offset: int) -> None:
+        """Reports that `size_bytes` of the piece are processed and which offset follows."""
         self._position += size_bytes
         self.next_offset = next_offset
 

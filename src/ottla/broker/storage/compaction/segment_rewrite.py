@@ -96,6 +96,7 @@ class SegmentRewrite:
 
     @property
     def file(self) -> DataFile:
+        """The new file, which must have been created."""
         assert self._file is not None
         return self._file
 
@@ -117,6 +118,7 @@ class SegmentRewrite:
         yield self._newly_moved()
 
     def close(self) -> None:
+        """Closes the new file, if it was created. Does not sync or remove it."""
         if self._file is not None:
             self._file.close()
 

@@ -45,10 +45,12 @@ class Swap(NamedTuple):
 
 
 def compacted_path(directory: str, base_offset: int) -> str:
+    """Returns the path of a compacted segment before it replaces the old ones."""
     return f"{directory}/{segment_name(base_offset)}{COMPACTED_SUFFIX}"
 
 
 def encode_intent(swap: Swap) -> bytes:
+    """Returns the content of the intent file, with its CRC: what is replaced, and the size of the new file."""
     bases = b"".join(map(_BASE.pack, swap.replaced))
     head = _HEAD.pack(_MAGIC, _VERSION, 0, swap.size_bytes, len(swap.replaced))
     crc = crc32c.crc32c(head[_CRC_FROM:] + bases)
@@ -56,6 +58,7 @@ def encode_intent(swap: Swap) -> bytes:
 
 
 def decode_intent(data: bytes) -> Swap | None:
+    """Parses an intent file. Returns None if it is torn or damaged: the swap did not begin."""
     if len(data) < _HEAD.size:
         return None
     magic, version, crc, size_bytes, count = _HEAD.unpack_from(data)

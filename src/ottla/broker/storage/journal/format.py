@@ -87,6 +87,7 @@ class BlockHeader(NamedTuple):
 
     @property
     def payloads_at(self) -> int:
+        """The position of the first payload in the block, after the entries."""
         return BLOCK_HEADER_BYTES + self.entry_count * ENTRY_BYTES
 
 
@@ -109,15 +110,18 @@ def pack_key(key: LogKey) -> bytes:
 
 @lru_cache(maxsize=10_000)  # a journal has few logs and many entries
 def unpack_key(packed: bytes) -> LogKey:
+    """Decodes the key of a log. Cached."""
     topic_id, partition, generation = _KEY.unpack(packed)
     return LogKey(TopicId(UUID(bytes=topic_id)), PartitionIndex(partition), generation)
 
 
 def padded(length: int, alignment: int) -> int:
+    """Rounds the length up to a multiple of the alignment."""
     return -(-length // alignment) * alignment
 
 
 def pack_block_header_into(buffer: bytearray, header: BlockHeader) -> None:
+    """Writes the block header with magic, version and CRC at the start of the buffer."""
     _BLOCK_FIELDS.pack_into(buffer, 0, BLOCK_MAGIC, FORMAT_VERSION, *header)
     _CRC.pack_into(buffer, _BLOCK_FIELDS.size, crc32c(memoryview(buffer)[: _BLOCK_FIELDS.size]))
 

@@ -50,6 +50,7 @@ class Group:
         self.clear()
 
     def clear(self) -> None:
+        """Makes the group empty."""
         self.at = BLOCK_HEADER_BYTES
         self.payload_bytes = 0
         self.buffers: list[ReadOnlyBuffer] = [b""]
@@ -62,6 +63,7 @@ class Group:
 
     @property
     def entry_count(self) -> int:
+        """The number of entries so far."""
         return (self.at - BLOCK_HEADER_BYTES) // ENTRY_BYTES
 
     @property

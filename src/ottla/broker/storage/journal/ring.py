@@ -78,6 +78,7 @@ class Ring:
 
     @property
     def file_count(self) -> int:
+        """The number of files, free and full ones included."""
         return len(self._free) + len(self._full) + (self._current is not None)
 
     @property

@@ -41,10 +41,12 @@ class RingFile:
 
     @property
     def left_bytes(self) -> int:
+        """The space left in the current pass."""
         return self.size_bytes - self.position
 
 
 def file_name(number: int) -> str:
+    """Returns the name of the journal file with this number."""
     return f"journal-{number:04d}"
 
 
@@ -98,11 +100,13 @@ def open_files(files: FileSystem, directory: str, bytes_max: int) -> list[RingFi
 
 
 def remove_file(files: FileSystem, file: RingFile) -> None:
+    """Closes a file and removes it. The removal is durable after a sync of the directory."""
     file.file.close()
     files.remove(file.file.path)
 
 
 def alignment_of(file: RingFile) -> int:
+    """Returns the alignment of blocks in this file: that of direct writes, and never less than the minimum."""
     return max(ALIGNMENT_MIN, file.file.alignment)
 
 

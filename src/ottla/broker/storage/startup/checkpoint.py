@@ -48,6 +48,7 @@ class CheckpointDamagedError(Exception):
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
+    """Returns the content of the checkpoint file, with its CRC."""
     entries = bytearray()
     for key, point in checkpoint.points.items():
         entries += _ENTRY.pack(key.topic_id.bytes, key.partition, key.generation, *point)
@@ -58,6 +59,7 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
 
 
 def decode_checkpoint(data: bytes) -> Checkpoint:
+    """Parses a checkpoint file. Raises CheckpointDamagedError."""
     if len(data) < _HEAD.size:
         raise CheckpointDamagedError("the checkpoint file is too short")
     magic, version, crc, released, count = _HEAD.unpack_from(data)

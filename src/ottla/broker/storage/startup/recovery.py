@@ -51,6 +51,7 @@ class LogOpenContext(NamedTuple):
     damages: list[Damage]
 
     def segment(self, base_offset: int) -> Segment:
+        """Returns a segment of the log with this base offset, before its file is examined."""
         return Segment(
             self.shared.disk.files, self.directory, base_offset, self.config.index_interval_bytes, self.now_ms
         )
