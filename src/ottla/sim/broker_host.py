@@ -11,8 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
-from ottla.broker.api.api import ConnectionState
-from ottla.broker.api.dispatch import dispatch, dispatch_run
+from ottla.broker.api.request_handler import BrokerRequestHandler
 from ottla.broker.broker import Broker, Endpoint
 from ottla.broker.server.server import Server
 from ottla.broker.storage.journal import JournalLimits
@@ -74,7 +73,7 @@ class BrokerProgram:
             self.on_disk(host)
         broker = self.broker = new_broker(host, self.properties, self.catalog, bytes(range(16)), self.reports)
         broker.start()
-        self.server = Server(broker, broker.config, dispatch, dispatch_run=dispatch_run, new_state=ConnectionState)
+        self.server = Server(BrokerRequestHandler(broker), broker.config)
         _, port = await self.server.start(host.name, PORT)
         broker.endpoint = Endpoint(host.name, port)
         await asyncio.get_running_loop().create_future()  # until the host is killed or loses power

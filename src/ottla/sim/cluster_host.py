@@ -12,8 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
-from ottla.broker.api.api import ConnectionState
-from ottla.broker.api.dispatch import dispatch, dispatch_run
+from ottla.broker.api.request_handler import BrokerRequestHandler
 from ottla.broker.broker import Broker, Endpoint
 from ottla.broker.cluster.admin import ClusterAdmin
 from ottla.broker.cluster.cluster import Cluster
@@ -70,7 +69,7 @@ class ClusterProgram:
         cluster = Cluster(broker, membership)
         admin = ClusterAdmin(broker, cluster, allow_shared_machine=False)
         await broker.start_in(cluster, admin)
-        server = Server(broker, broker.config, dispatch, dispatch_run=dispatch_run, new_state=ConnectionState)
+        server = Server(BrokerRequestHandler(broker), broker.config)
         _, port = await server.start(host.name, PORT)
         broker.endpoint = Endpoint(host.name, port)
         if broker.config.wal_port is not None:
