@@ -9,11 +9,12 @@ import asyncio
 import contextlib
 import functools
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from typing import Any, ParamSpec
 
 import uvloop
 
+from ottla.broker.server.port import RunReplies
 from ottla.broker.server.server import Server
 from ottla.protocol.model.broker_config import BrokerConfig, parse_broker_config
 from ottla.protocol.wire.primitives import MalformedRequest
@@ -39,6 +40,20 @@ def on_uvloop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]
     return run
 
 
+class StubConnection:
+    """Passes the requests of one connection to the stub."""
+
+    def __init__(self, stub: Stub) -> None:
+        self._stub = stub
+        self.is_of_broker = False
+
+    def handle(self, frame: memoryview) -> Any:
+        return self._stub.handle(self, frame)
+
+    def handle_run(self, frames: Sequence[memoryview], at: int, count_max: int) -> tuple[RunReplies | None, int]:
+        return self._stub.handle_run(frames, at, count_max)
+
+
 class Stub:
     """Answers by the request's kind; futures and coroutines wait until the test completes them by their number."""
 
@@ -50,7 +65,13 @@ class Stub:
         self.finished_coroutines: list[int] = []
         self.shutdowns = 0
 
-    def dispatch(self, broker: object, connection: object, frame: memoryview) -> Any:
+    def connect(self, peer: str) -> StubConnection:
+        return StubConnection(self)
+
+    def handle_run(self, frames: Sequence[memoryview], at: int, count_max: int) -> tuple[RunReplies | None, int]:
+        return None, 0
+
+    def handle(self, connection: StubConnection, frame: memoryview) -> Any:
         kind, number = bytes(frame[:1]), struct.unpack_from(">i", frame, 4)[0]
         self.seen.append(number)
         if kind == ECHO:
@@ -93,7 +114,7 @@ def config_of(**settings: int) -> BrokerConfig:
 
 @contextlib.asynccontextmanager
 async def serving(stub: Stub, **settings: int) -> AsyncIterator[tuple[Server, int]]:
-    server = Server(stub, config_of(**settings), stub.dispatch)
+    server = Server(stub, config_of(**settings))
     _, port = await server.start("127.0.0.1", 0)
     try:
         yield server, port

@@ -24,7 +24,7 @@ import os
 import select
 import socket
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import cycle
@@ -220,16 +220,30 @@ def serve_ottla_server(pipe: Connection) -> None:
 
     import uvloop
 
+    from ottla.broker.server.port import Outcome
     from ottla.broker.server.server import Server
     from ottla.protocol.model.broker_config import BrokerConfig, parse_broker_config
 
-    def discard(broker: object, connection: object, frame: memoryview) -> list[bytes]:
-        return [bytes(REPLY_BYTES - 4)]
+    class Discard:
+        """Replies to every request at once and keeps nothing."""
+
+        is_of_broker = False
+
+        def connect(self, peer: str) -> Discard:
+            return self
+
+        def handle(self, frame: memoryview) -> Outcome:
+            return [bytes(REPLY_BYTES - 4)]
+
+        def handle_run(self, frames: Sequence[memoryview], at: int, count_max: int) -> tuple[None, int]:
+            return None, 0
+
+        def begin_shutdown(self) -> None: ...
 
     async def serve() -> None:
         config = parse_broker_config({})
         assert isinstance(config, BrokerConfig)
-        server = Server(None, config, discard)
+        server = Server(Discard(), config)
         _, port = await server.start("127.0.0.1", 0)
         pipe.send(port)
         loop = asyncio.get_running_loop()

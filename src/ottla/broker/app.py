@@ -17,8 +17,7 @@ from ottla.broker.adapters.files import RealFileSystem
 from ottla.broker.adapters.kernel import is_memory_file_system
 from ottla.broker.adapters.lock import DirectoryLock
 from ottla.broker.adapters.volatile import VolatileDisk
-from ottla.broker.api.api import ConnectionState
-from ottla.broker.api.dispatch import dispatch, dispatch_run
+from ottla.broker.api.request_handler import BrokerRequestHandler
 from ottla.broker.broker import Broker
 from ottla.broker.context import BrokerContext
 from ottla.broker.endpoints import Endpoint
@@ -259,8 +258,8 @@ def _context(
 
 
 async def _listen(settings: BrokerSettings, broker: Broker) -> Server:
-    receive, endpoints = broker.context.shared.receive, broker.context.endpoints
-    server = Server(broker, broker.config, dispatch, receive, dispatch_run=dispatch_run, new_state=ConnectionState)
+    endpoints = broker.context.endpoints
+    server = Server(BrokerRequestHandler(broker), broker.config, broker.context.shared.receive)
     host, port = await server.start(settings.host, settings.port)
     endpoints.clients = Endpoint(settings.advertised_host or _reachable(host), settings.advertised_port or port)
     internal = settings.inter_broker

@@ -11,8 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
-from ottla.broker.api.api import ConnectionState
-from ottla.broker.api.dispatch import dispatch, dispatch_run
+from ottla.broker.api.request_handler import BrokerRequestHandler
 from ottla.broker.broker import Broker
 from ottla.broker.context import BrokerContext
 from ottla.broker.endpoints import Endpoint
@@ -77,7 +76,7 @@ class BrokerProgram:
         broker = self.broker = Broker(context, metadata)
         metadata.recover()
         broker.start()
-        self.server = Server(broker, broker.config, dispatch, dispatch_run=dispatch_run, new_state=ConnectionState)
+        self.server = Server(BrokerRequestHandler(broker), broker.config)
         _, port = await self.server.start(host.name, PORT)
         context.endpoints.clients = Endpoint(host.name, port)
         await asyncio.get_running_loop().create_future()  # until the host is killed or loses power

@@ -12,8 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
-from ottla.broker.api.api import ConnectionState
-from ottla.broker.api.dispatch import dispatch, dispatch_run
+from ottla.broker.api.request_handler import BrokerRequestHandler
 from ottla.broker.broker import Broker
 from ottla.broker.cluster.membership import Membership
 from ottla.broker.cluster.metadata import ClusterMetadata
@@ -76,7 +75,7 @@ class ClusterProgram:
         await cluster.recover()
         broker.start()
         cluster.open()
-        server = Server(broker, broker.config, dispatch, dispatch_run=dispatch_run, new_state=ConnectionState)
+        server = Server(BrokerRequestHandler(broker), broker.config)
         _, port = await server.start(host.name, PORT)
         context.endpoints.clients = Endpoint(host.name, port)
         if broker.config.wal_port is not None:

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from ottla.net.grpc.channel import Channel
 from ottla.net.grpc.frames import FrameSplitter, data_header, window_update
 from ottla.net.grpc.messages import PREFIX_BYTES, MessageSplitter, framed
+from ottla.net.grpc.receive_windows import STREAM_WINDOW_BYTES
 from ottla.net.grpc.server import Call, RpcServer, unary
 from ottla.net.grpc.status import RpcError, Status
-from ottla.net.grpc.stream import STREAM_WINDOW_BYTES, Receiver
+from ottla.net.grpc.stream import Receiver
 
 FRAMES = st.lists(
     st.tuples(st.sampled_from([0, 1, 4, 8]), st.sampled_from([0, 1, 8]), st.integers(1, 9), st.binary(max_size=40)),
@@ -179,7 +180,7 @@ async def test_a_receiver_slower_than_its_sender_holds_little(size_bytes: int) -
         assert sum(map(len, streams[0].held)) <= STREAM_WINDOW_BYTES + 2 * size_bytes, number
         streams[0].call.stream.credit(len(streams[0].held.pop(0)))
     held = streams[0].call.stream
-    assert (held.early_credit_bytes, held.uncredited_bytes, held.buffered_bytes) == (0, 0, 0)
+    assert (held.window.early_credit_bytes, held.window.uncredited_bytes, held.buffered_bytes) == (0, 0, 0)
     channel.close()
     await server.stop(0)
 
@@ -270,11 +271,11 @@ async def test_a_bad_message_ends_its_call_with_a_status(bad: bytes, begins: boo
         await asyncio.wait_for(ending.begun.wait(), 20)
     half = framed(bytes(20_000))[:10_000]
     stream._out.append(half)  # a message of which only a part has come
-    channel.pump_soon(stream)
+    channel.output.pump_soon(stream)
     await asyncio.sleep(0.05)
     assert server.buffered_bytes == len(half)
     stream._out.append(bytes(10_005) + bad + framed(b"later"))
-    channel.pump_soon(stream)
+    channel.output.pump_soon(stream)
     assert int(await asyncio.wait_for(ending.status, 20)) in (Status.UNIMPLEMENTED, Status.RESOURCE_EXHAUSTED)
     assert b"later" not in received
     assert server.buffered_bytes == 0

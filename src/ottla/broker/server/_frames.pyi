@@ -1,10 +1,9 @@
-from collections.abc import Callable
-from typing import Any
+from ottla.ports import Allocate
 
 class ReceiveMemory:
     shared: memoryview
     spare: memoryview
-    def __init__(self, allocate: Callable[[int], Any] = ..., shared_bytes: int = ...) -> None: ...
+    def __init__(self, allocate: Allocate = ..., shared_bytes: int = ...) -> None: ...
 
 class FrameAssembler:
     refusal: str | None

@@ -7,14 +7,13 @@ import logging
 import resource
 import socket
 from collections.abc import Callable
-from typing import Any
 
-from ottla.broker.api.api import ConnectionState
 from ottla.broker.server.connection import Connection
 from ottla.broker.server.frames import ReceiveMemory
 from ottla.broker.server.limits import Limits, QuietLog, RequestMemory
 from ottla.broker.server.listener import Listener
-from ottla.broker.server.server_context import Dispatch, DispatchRun, ServerContext, no_runs
+from ottla.broker.server.port import RequestHandler
+from ottla.broker.server.server_context import ServerContext
 from ottla.broker.server.timeout_wheel import TimeoutWheel
 from ottla.ports import Allocate
 from ottla.protocol.model.broker_config import BrokerConfig
@@ -30,20 +29,8 @@ _LOOK_AGAIN_S = 0.005
 class Server:
     """Listens for Kafka clients and serves their connections."""
 
-    def __init__(
-        self,
-        broker: Any,
-        config: BrokerConfig,
-        dispatch: Dispatch,
-        allocate: Allocate = bytearray,
-        *,
-        dispatch_run: DispatchRun = no_runs,
-        new_state: Callable[[str], Any] = ConnectionState,
-    ) -> None:
-        self._broker = broker
-        self._dispatch = dispatch
-        self._dispatch_run = dispatch_run
-        self._new_state = new_state
+    def __init__(self, handler: RequestHandler, config: BrokerConfig, allocate: Allocate = bytearray) -> None:
+        self._handler = handler
         self._limits = Limits.of(config)
         self._receive_memory = ReceiveMemory(allocate)
         self._accepting: set[asyncio.Task[None]] = set()
@@ -60,10 +47,7 @@ class Server:
         loop = asyncio.get_running_loop()
         quiet_log = QuietLog(loop.time)
         self._serving = ServerContext(
-            broker=self._broker,
-            dispatch=self._dispatch,
-            dispatch_run=self._dispatch_run,
-            new_state=self._new_state,
+            handler=self._handler,
             limits=self._limits,
             loop=loop,
             receive_memory=self._receive_memory,
@@ -141,8 +125,7 @@ class Server:
         serving = self._serving
         for connection in list(serving.connections):
             connection.begin_stop()
-        if (begin_shutdown := getattr(self._broker, "begin_shutdown", None)) is not None:
-            begin_shutdown()
+        self._handler.begin_shutdown()
         await self._wait_until(lambda: all(connection.is_answered for connection in serving.connections), grace_s)
         await self._wait_until(lambda: not serving.connections, min(grace_s, LINGER_S))
         await self._close_all()

@@ -23,6 +23,28 @@ class TimeoutTarget(Protocol):
         ...
 
 
+class QuietTime:
+    """Measures for how long a peer has neither sent nor received anything."""
+
+    __slots__ = ("_since_s", "_unwritten_bytes", "heard")
+
+    def __init__(self) -> None:
+        self.heard = True
+        """Whether something was received since the last measurement."""
+        self._since_s = 0.0
+        self._unwritten_bytes = 0
+
+    def measure(self, now_s: float, unwritten_bytes: int, *, is_excused: bool) -> float | None:
+        """Returns the time in milliseconds, or None and starts again if the peer was active since the last call or is
+        excused because it waits for this side."""
+        if self.heard or unwritten_bytes != self._unwritten_bytes or is_excused:
+            self.heard = False
+            self._unwritten_bytes = unwritten_bytes
+            self._since_s = now_s
+            return None
+        return (now_s - self._since_s) * 1000
+
+
 class TimeoutWheel:
     """Checks the timeouts of all connections in turn."""
 

@@ -17,7 +17,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.broker.partition.writers import ALL, append_as_writer, committed, time_of_append
-from ottla.broker.wal_service.logs import is_passing, refusal_failure
+from ottla.broker.wal_service.logs import Logs, is_passing, refusal_failure
+from ottla.broker.wal_service.open_streams import OpenStreams
 from ottla.broker.wal_service.stream_start import StreamStart, begin
 from ottla.machines.writers.resumption import LoggedIds, RejectedIds, sequence_of
 from ottla.machines.writers.rules import Fenced, UnknownEpoch, judge_append
@@ -42,7 +43,7 @@ from ottla.protocol.wire.wal_append import (
 from ottla.protocol.wire.wal_calls import LogName
 
 if TYPE_CHECKING:
-    from ottla.broker.wal_service.service import WalService
+    from ottla.broker.broker import Broker
     from ottla.net.grpc.server import Call
 
 HELD_BYTES_MAX = 8 * 1024 * 1024
@@ -56,8 +57,10 @@ _KAFKA_ACKS = {Acks.ALL: ALL, Acks.LEADER: 1, Acks.NONE: 0}
 class AppendStream(Receiver):
     """The server side of one Append call."""
 
-    def __init__(self, service: WalService, call: Call) -> None:
-        self._service = service
+    def __init__(self, broker: Broker, logs: Logs, streams: OpenStreams, call: Call) -> None:
+        self._broker = broker
+        self._logs = logs
+        self._streams = streams
         self._call = call
         self._log = LogName("")
         self._begun: StreamStart | None = None
@@ -116,10 +119,10 @@ class AppendStream(Receiver):
         self._early = deque()
         self._log = LogName(request.topic, request.partition)
         self._acks = _KAFKA_ACKS[request.acks]
-        self._service.start_task(self._begin_with(request))
+        self._streams.start_task(self._begin_with(request))
 
     async def _begin_with(self, request: Begin) -> None:
-        outcome = await begin(self._service, request, self)
+        outcome = await begin(self._broker, self._logs, request, partial(self._streams.add_writer, self))
         if self._is_over:
             return
         if isinstance(outcome, WalFailure):
@@ -177,8 +180,8 @@ class AppendStream(Receiver):
     def _append(self, run: AppendRun) -> None:
         """Appends a run, in as many batches as necessary, or in one if it has to be atomic."""
         assert self._begun is not None
-        self._service.broker.metadata.check_lease()
-        time_ms = time_of_append(self._begun.partition, self._service.broker.clock.now_ms())
+        self._broker.metadata.check_lease()
+        time_ms = time_of_append(self._begun.partition, self._broker.clock.now_ms())
         budget = self._begun.partition.log.config.max_message_bytes - HEADER_BYTES
         is_whole = run.atomic or run.expected_end is not None
         encoder = RowEncoder((1 << 31) - 1 - HEADER_BYTES if is_whole else budget)
@@ -201,7 +204,7 @@ class AppendStream(Receiver):
         partition = begun.partition
         refused = partition.refusal_for(self._acks)
         if refused is not None:
-            self._fail(self._service.logs.failure(self._log, refused))
+            self._fail(self._logs.failure(self._log, refused))
             return
         log = partition.log
         refusal = judge_append(begun.epoch, log.producers.writer_epoch, log.end_offset, expected_end)
@@ -213,7 +216,7 @@ class AppendStream(Receiver):
             return
         outcome = append_as_writer(partition, batch, time_ms)
         if isinstance(outcome, Refused):
-            failure = self._service.logs.failure(self._log, outcome)
+            failure = self._logs.failure(self._log, outcome)
             if is_passing(failure):
                 self._fail(failure)
             else:
@@ -238,7 +241,7 @@ class AppendStream(Receiver):
         if self._is_over:
             return
         if error is not ErrorCode.none:
-            self._fail(self._service.logs.failure(self._log, error))
+            self._fail(self._logs.failure(self._log, error))
             return
         self._acknowledge(first_id, count, base_offset)
         self._give_credit()
@@ -260,7 +263,7 @@ class AppendStream(Receiver):
             if error is ErrorCode.none:
                 self._refuse(first_id, count, failure)
             else:
-                self._fail(self._service.logs.failure(self._log, error))
+                self._fail(self._logs.failure(self._log, error))
 
         self._waits += 1
         partition.when_acknowledged(partition.log_end_offset, settled, ALL)
@@ -270,12 +273,12 @@ class AppendStream(Receiver):
         assert self._begun is not None
         begun, self._begun = self._begun, None
         self._early = deque()
-        self._service.start_task(self._fail_later(begun, failure))
+        self._streams.start_task(self._fail_later(begun, failure))
 
     async def _fail_later(self, begun: StreamStart, failure: WalFailure) -> None:
         error = await committed(begun.partition, begun.partition.log_end_offset)
         if not self._is_over:
-            self._fail(failure if error is ErrorCode.none else self._service.logs.failure(self._log, error))
+            self._fail(failure if error is ErrorCode.none else self._logs.failure(self._log, error))
 
     def fence(self, failure: WalFailure) -> None:
         """Ends the stream because a later writer's fence is committed. All records of this writer are below
@@ -329,7 +332,7 @@ class AppendStream(Receiver):
             return
         if self._held_bytes > HELD_BYTES_MAX or self._call.unsent_bytes > UNREAD_BYTES_MAX:
             return
-        backlog = self._service.broker.backlog
+        backlog = self._broker.backlog
         if self._held_bytes and backlog.is_full:
             backlog.wait(self)
             return
@@ -365,5 +368,5 @@ class AppendStream(Receiver):
 
     def _close(self) -> None:
         self._is_over = True
-        self._service.broker.backlog.forget(self)
-        self._service.forget(self)
+        self._broker.backlog.forget(self)
+        self._streams.forget_writer(self)

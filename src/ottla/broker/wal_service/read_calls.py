@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from ottla.broker.partition.waits import FetchWatch
 from ottla.broker.storage.batches import Slice
 from ottla.broker.storage.contract import ColdRead
+from ottla.broker.wal_service.logs import Logs
+from ottla.broker.wal_service.open_streams import OpenStreams
 from ottla.net.grpc.server import Call, guarded
 from ottla.net.grpc.status import RpcError, Status
 from ottla.net.grpc.stream import Receiver
@@ -25,7 +27,6 @@ from ottla.protocol.wire.wal_calls import ReadReply, ReadRequest, WalEntry, deco
 
 if TYPE_CHECKING:
     from ottla.broker.partition.partition import Partition
-    from ottla.broker.wal_service.service import WalService
 
 READ_BYTES = 1 << 20
 RECORD_BYTES = 64 << 10
@@ -36,8 +37,9 @@ UNSENT_BYTES_MAX = 2 << 20
 class ReadStream(Receiver):
     """Serves one Read call."""
 
-    def __init__(self, service: WalService, call: Call) -> None:
-        self._service = service
+    def __init__(self, logs: Logs, streams: OpenStreams, call: Call) -> None:
+        self._logs = logs
+        self._streams = streams
         self._call = call
         self._task: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
@@ -46,15 +48,15 @@ class ReadStream(Receiver):
     def on_message(self, message: bytes) -> None:
         self._call.stream.credit(len(message))
         if self._task is None:
-            self._task = self._service.start_task(guarded("Read", self._call, self._serve(message)))
+            self._task = self._streams.start_task(guarded("Read", self._call, self._serve(message)))
 
     def on_end(self, trailers: dict[str, str]) -> None:
         if self._task is None:
-            self._service.forget_reader(self)
+            self._streams.forget_reader(self)
             self._call.finish(Status.INVALID_ARGUMENT, "the request is missing")
 
     def on_lost(self, error: RpcError) -> None:
-        self._service.forget_reader(self)
+        self._streams.forget_reader(self)
         if self._task is not None:
             self._task.cancel()
 
@@ -70,11 +72,11 @@ class ReadStream(Receiver):
         try:
             await self._serve_request(message)
         finally:
-            self._service.forget_reader(self)
+            self._streams.forget_reader(self)
 
     async def _serve_request(self, message: bytes) -> None:
         request = decode_read_request(message)
-        partition = self._service.logs.led(request.log)
+        partition = self._logs.led(request.log)
         failure = partition if isinstance(partition, WalFailure) else await self._read(partition, request)
         if failure is not None:
             self._call.send(encode_read_reply(ReadReply(failure=failure)))
@@ -89,7 +91,7 @@ class ReadStream(Receiver):
             if self._is_stopping:
                 return WalFailure(Code.UNAVAILABLE, "the broker stops")
             if not partition.is_led_here or partition.deleted:
-                return self._service.logs.not_led(request.log)
+                return self._logs.not_led(request.log)
             outcome = partition.read(offset, _size_to_read(offset, until), committed_only=True)
             if isinstance(outcome, ColdRead):
                 outcome = await partition.read_cold(outcome)
@@ -108,7 +110,7 @@ class ReadStream(Receiver):
     def _refusal(self, partition: Partition, request: ReadRequest, refused: Refused, offset: int) -> WalFailure:
         start = partition.log_start_offset
         if refused.error is not ErrorCode.offset_out_of_range:
-            return self._service.logs.failure(request.log, refused)
+            return self._logs.failure(request.log, refused)
         if offset < start:
             return WalFailure(Code.TRIMMED, f"offset {offset} is gone: the log begins at {start}", offset=start)
         return WalFailure(Code.INVALID, f"offset {offset} is behind the log's end at {partition.log_end_offset}")

@@ -1,15 +1,14 @@
-"""The service of `wal.proto` on one broker: its methods and its open streams."""
+"""The methods of the service of `wal.proto` on one broker."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ottla.broker.partition.record_deletion import delete_records
 from ottla.broker.partition.writers import append_fence, committed
 from ottla.broker.wal_service.append_calls import AppendStream
 from ottla.broker.wal_service.logs import Logs, refusal_failure
+from ottla.broker.wal_service.open_streams import OpenStreams
 from ottla.broker.wal_service.read_calls import ReadStream
 from ottla.machines.writers.rules import Fenced
 from ottla.net.grpc.server import Call, Method, unary
@@ -29,7 +28,6 @@ from ottla.protocol.wire.wal_calls import (
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
-    from ottla.broker.partition.partition import Partition
     from ottla.broker.topics.topics import Topic
 
 SERVICE = "ottla.wal.v1.Wal"
@@ -42,13 +40,11 @@ class WalService:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.logs = Logs(broker)
-        self._streams: dict[tuple[Partition, int], AppendStream] = {}
-        self._readers: set[ReadStream] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._streams = OpenStreams()
 
     def methods(self) -> dict[str, Method]:
         return {
-            f"/{SERVICE}/Append": lambda call: AppendStream(self, call),
+            f"/{SERVICE}/Append": self._append,
             f"/{SERVICE}/Read": self._read,
             f"/{SERVICE}/Open": unary("Open", self._open),
             f"/{SERVICE}/Tail": unary("Tail", self._tail),
@@ -56,46 +52,17 @@ class WalService:
             f"/{SERVICE}/Fence": unary("Fence", self._fence),
         }
 
+    def _append(self, call: Call) -> AppendStream:
+        return AppendStream(self.broker, self.logs, self._streams, call)
+
     def _read(self, call: Call) -> ReadStream:
-        stream = ReadStream(self, call)
-        self._readers.add(stream)
+        stream = ReadStream(self.logs, self._streams, call)
+        self._streams.add_reader(stream)
         return stream
-
-    def forget_reader(self, stream: ReadStream) -> None:
-        self._readers.discard(stream)
-
-    def start_task(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
-
-    # -- streams ----------------------------------------------------------------------------------------------
-
-    def register(self, partition: Partition, writer_id: int, stream: AppendStream) -> None:
-        """Registers the stream of a writer. A writer has one stream into a log: an earlier one is superseded."""
-        earlier = self._streams.pop((partition, writer_id), None)
-        if earlier is not None:
-            earlier.supersede()
-        self._streams[partition, writer_id] = stream
-
-    def forget(self, stream: AppendStream) -> None:
-        for key in [key for key, each in self._streams.items() if each is stream]:
-            del self._streams[key]
-
-    def _end_earlier(self, partition: Partition, fenced: Fenced) -> None:
-        """Ends the streams of writers that a fence excludes, without waiting for them to ask."""
-        current = producer_id_of(fenced.epoch)
-        for (of, writer_id), stream in list(self._streams.items()):
-            if of is partition and writer_id != current:
-                stream.fence(refusal_failure(fenced))
 
     def stop(self) -> None:
         """Ends all streams because the broker stops."""
-        for stream in list(self._streams.values()):
-            stream.stop()
-        for reading in list(self._readers):
-            reading.stop()
+        self._streams.stop()
 
     # -- calls ------------------------------------------------------------------------------------------------
 
@@ -182,5 +149,5 @@ class WalService:
             return Numbers(failure=self.logs.failure(request.log, error))
         if isinstance(outcome, Fenced):
             return Numbers(failure=refusal_failure(outcome))
-        self._end_earlier(partition, Fenced(outcome.epoch))
+        self._streams.end_earlier(partition, Fenced(outcome.epoch))
         return Numbers([outcome.epoch, outcome.offset])

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.broker.partition.writers import batches_of, committed, last_id_of
-from ottla.broker.wal_service.logs import refusal_failure
+from ottla.broker.wal_service.logs import Logs, refusal_failure
 from ottla.machines.writers.resumption import NO_ID, LoggedIds, RejectedIds, account_for
 from ottla.machines.writers.rules import UnknownEpoch, judge_epoch
 from ottla.protocol.model.errors import ErrorCode, Refused
@@ -14,9 +15,8 @@ from ottla.protocol.wire.wal_append import Acks, Begin, Code, WalFailure
 from ottla.protocol.wire.wal_calls import LogName
 
 if TYPE_CHECKING:
+    from ottla.broker.broker import Broker
     from ottla.broker.partition.partition import Partition
-    from ottla.broker.wal_service.append_calls import AppendStream
-    from ottla.broker.wal_service.service import WalService
 
 
 class StreamStart(NamedTuple):
@@ -34,24 +34,30 @@ class StreamStart(NamedTuple):
     """Set if the writer is fenced: it is told which of its records are in the log, and can write nothing more."""
 
 
-async def begin(service: WalService, request: Begin, stream: AppendStream) -> StreamStart | WalFailure:
-    """Checks a Begin request and finds out which of the writer's records are in the log."""
+async def begin(
+    broker: Broker, logs: Logs, request: Begin, on_accepted: Callable[[Partition, int], None]
+) -> StreamStart | WalFailure:
+    """Checks a Begin request and finds out which of the writer's records are in the log.
+
+    `on_accepted` is called with the partition and the writer's id before that search. It ends an earlier stream of the
+    writer.
+    """
     log = LogName(request.topic, request.partition)
-    partition = service.logs.led(log)
+    partition = logs.led(log)
     if isinstance(partition, WalFailure):
         return partition
-    writer_id = await _writer_id(service, request)
+    writer_id = await _writer_id(broker, request)
     if isinstance(writer_id, WalFailure):
         return writer_id
     if not partition.is_led_here:
-        return service.logs.not_led(log)
+        return logs.not_led(log)
     refusal = judge_epoch(request.epoch, partition.log.producers.writer_epoch)
     if isinstance(refusal, UnknownEpoch):
         error = await committed(partition, partition.log_end_offset)
-        return refusal_failure(refusal) if error is ErrorCode.none else service.logs.failure(log, error)
+        return refusal_failure(refusal) if error is ErrorCode.none else logs.failure(log, error)
     fenced = refusal_failure(refusal) if refusal is not None else None
     # From here on no earlier stream of this writer appends anything, so the log's records of this writer are final.
-    service.register(partition, writer_id, stream)
+    on_accepted(partition, writer_id)
     settled_id = NO_ID if request.settled_id is None else request.settled_id
     if request.epoch == NO_EPOCH and request.writer_id is None:  # new in this log, whatever it did elsewhere
         return StreamStart(partition, writer_id, NO_EPOCH, settled_id + 1, [], fenced=fenced)
@@ -66,20 +72,20 @@ async def begin(service: WalService, request: Begin, stream: AppendStream) -> St
     start = partition.log_start_offset
     batches = await batches_of(partition, writer_id, settled_id, max(request.from_offset, start))
     if batches is None or not partition.is_led_here:
-        return service.logs.not_led(log)
+        return logs.not_led(log)
     accounts = account_for(settled_id, last_id, batches)
     may_be_trimmed = request.from_offset < start
     return StreamStart(partition, writer_id, request.epoch, last_id + 1, accounts, may_be_trimmed, fenced)
 
 
-async def _writer_id(service: WalService, request: Begin) -> int | WalFailure:
+async def _writer_id(broker: Broker, request: Begin) -> int | WalFailure:
     if request.epoch != NO_EPOCH:
         return producer_id_of(request.epoch)
     if request.writer_id is not None:
         if 0 <= request.writer_id < WRITER_IDS_FROM:
             return request.writer_id
         return WalFailure(Code.INVALID, "a writer's id is one that an earlier stream was given")
-    allocated = await service.broker.producer_ids.allocate()
+    allocated = await broker.producer_ids.allocate()
     if isinstance(allocated, Refused):
         return WalFailure(Code.UNAVAILABLE, allocated.message or allocated.error.name)
     return allocated

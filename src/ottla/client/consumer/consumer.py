@@ -10,14 +10,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from ottla.client.brokers import Brokers
-from ottla.client.consumer.fetcher import Fetcher, FetchSettings
+from ottla.client.consumer.arrivals import Arrivals
+from ottla.client.consumer.fetcher import FetchSettings
 from ottla.client.consumer.lookups import ConsumerLookups
-from ottla.client.consumer.partition_reader import EARLIEST, LATEST, PartitionReader
+from ottla.client.consumer.partition_reader import EARLIEST, LATEST
 from ottla.client.consumer.settings import IsolationLevel, OffsetReset, isolation_number, reset_to
 from ottla.client.consumer.subscription import Subscription
 from ottla.client.consumer.types import READ_COMMITTED, ConsumerRecord, TopicPartition
 from ottla.client.errors import (
-    ClientClosedError,
     ClientError,
     CommitFailedError,
     CorruptBatchError,
@@ -120,8 +120,7 @@ class Consumer(ConsumerLookups):
                 rack=client_rack,
             )
             self._group = open_session(settings, self._settings, self._brokers, self._metadata, self._subscription)
-        self._fetcher: Fetcher | None = None
-        self._closed = False
+        self._arrivals = Arrivals(self._settings, self._brokers, self._metadata, self._subscription, self._group)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -135,33 +134,27 @@ class Consumer(ConsumerLookups):
 
     async def start(self) -> None:
         """Connects. Raises NoBrokerError if no broker answers."""
-        if self._fetcher is not None:
+        if self._arrivals.is_started:
             return
         try:
             await self._metadata.refresh()
         except BaseException:
             await self._brokers.disconnect()  # so that it can be started again
             raise
-        self._fetcher = Fetcher(
-            self._settings, self._brokers, self._metadata, self._subscription.readers, self._on_metadata
-        )
-        if self._group is not None:
-            self._group.start(self._fetcher.notify, self._fetcher.wake)
+        self._arrivals.start()
 
     async def close(self) -> None:
         """Closes. In a group, first commits returned records (with `auto_commit`), calls `on_revoked`, and leaves."""
         await self._close(all_processed=True)
 
     async def _close(self, *, all_processed: bool) -> None:
-        if self._closed:
+        if self._arrivals.is_closed:
             return
         try:
-            if self._group is not None and self._fetcher is not None:
+            if self._group is not None and self._arrivals.is_started:
                 await self._group.close(all_processed=all_processed)
         finally:
-            self._closed = True
-            if self._fetcher is not None:
-                await self._fetcher.close()
+            await self._arrivals.close()
             await self._brokers.close()
 
     # Assignment and positions.
@@ -173,7 +166,7 @@ class Consumer(ConsumerLookups):
         self._subscription.assign(TopicPartition(*each) for each in partitions)
         if self._group is not None:
             self._group.positions.look_up()
-        self._wake()
+        self._arrivals.wake()
 
     def subscribe(
         self,
@@ -199,7 +192,7 @@ class Consumer(ConsumerLookups):
             raise ValueError("regular expressions and callbacks need a group: Consumer(..., group_id=...)")
         else:
             self._subscription.subscribe(topics)
-        self._wake()
+        self._arrivals.wake()
 
     @property
     def assignment(self) -> list[TopicPartition]:
@@ -210,8 +203,8 @@ class Consumer(ConsumerLookups):
         """Continues the partition at this offset or, if no record has it, at the next record."""
         if offset < 0:
             raise ValueError(f"an offset is not negative: {offset}")
-        self._reader(partition).seek(offset)
-        self._wake()
+        self._subscription.reader(partition).seek(offset)
+        self._arrivals.wake()
 
     async def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
         """Seeks to the first offset of these partitions, or of all assigned ones."""
@@ -228,16 +221,16 @@ class Consumer(ConsumerLookups):
             reader.return_to_committed()
         positions.look_up()  # if the lookup fails here, it continues in the background
         await positions.find()
-        self._wake()
+        self._arrivals.wake()
 
     def rewind(self, first: Mapping[TopicPartition, int]) -> None:
         """Returns records from these offsets on again, for partitions that are still assigned."""
         self._subscription.rewind(first)
-        self._wake()
+        self._arrivals.wake()
 
     async def position(self, partition: tuple[str, int]) -> int:
         """Returns the offset of the next record to be returned."""
-        reader = self._reader(partition)
+        reader = self._subscription.reader(partition)
         while reader.position is None:
             if reader.wants_committed:
                 await self._require_group().positions.find()
@@ -250,15 +243,14 @@ class Consumer(ConsumerLookups):
     def pause(self, *partitions: tuple[str, int]) -> None:
         """Stops returning records from these partitions until `resume`. They stay assigned."""
         for each in partitions:
-            self._reader(each).paused = True
+            self._subscription.reader(each).paused = True
 
     def resume(self, *partitions: tuple[str, int]) -> None:
         """Returns records from these partitions again."""
         for each in partitions:
-            self._reader(each).paused = False
-        self._wake()
-        if self._fetcher is not None:
-            self._fetcher.notify()
+            self._subscription.reader(each).paused = False
+        self._arrivals.wake()
+        self._arrivals.notify()
 
     @property
     def paused(self) -> list[TopicPartition]:
@@ -272,13 +264,15 @@ class Consumer(ConsumerLookups):
 
         Raises CommitFailedError if the group continued without this consumer.
         """
-        await self._require_group().commit(self._to_commit(offsets))
+        group = self._require_group()
+        await group.commit(_to_commit(group, offsets))
 
     def commit_nowait(
         self, offsets: Mapping[tuple[str, int], int | OffsetAndMetadata] | None = None
     ) -> asyncio.Task[None]:
         """Commits in the background the offsets as of this call. Commits keep their order."""
-        return asyncio.create_task(self._require_group().commit(self._to_commit(offsets)))
+        group = self._require_group()
+        return asyncio.create_task(group.commit(_to_commit(group, offsets)))
 
     async def committed(
         self, partitions: Iterable[tuple[str, int]] | None = None
@@ -295,7 +289,7 @@ class Consumer(ConsumerLookups):
                 "offsets in a transaction are for a consumer that neither commits them by itself nor reads what is not "
                 'committed: Consumer(..., auto_commit=False, isolation_level="read_committed")'
             )
-        chosen = self._to_commit(offsets)
+        chosen = _to_commit(group, offsets)
         if foreign := [str(at) for at in chosen if at not in self._subscription.readers]:
             message = f"{', '.join(foreign)} is not assigned to this consumer any more: somebody else commits for it"
             raise CommitFailedError(ErrorCode.unknown_member_id, message)
@@ -311,35 +305,19 @@ class Consumer(ConsumerLookups):
         """The member id, generation and instance id that sign this consumer's commits. None if it is not a member."""
         return None if self._group is None else self._group.identity
 
-    def _to_commit(
-        self, offsets: Mapping[tuple[str, int], int | OffsetAndMetadata] | None
-    ) -> dict[TopicPartition, OffsetAndMetadata]:
-        if offsets is None:
-            return self._require_group().positions.handed_out()
-        return {
-            TopicPartition(*at): OffsetAndMetadata(offset) if isinstance(offset, int) else offset
-            for at, offset in offsets.items()
-        }
-
-    def _require_group(self) -> GroupSession:
-        self._require_fetcher()
-        if self._group is None:
-            raise ClientError("this consumer is in no group: Consumer(..., group_id=...)")
-        return self._group
-
     # Reading.
 
     async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
         group = self._group
         while True:
-            for reader in await self._ready(None):
+            for reader in await self._arrivals.ready(None):
                 for record in reader.each_record(check_crc=self._check_crcs, convert=self._convert):
                     yield record
                     if group is not None and group.done_with_one(reader):
                         break
                     if reader.paused:
                         break
-                self._wake()
+                self._arrivals.wake()
                 if group is not None and group.wants_user:
                     break
 
@@ -347,7 +325,7 @@ class Consumer(ConsumerLookups):
         """Waits for a record, then returns up to `max_records` available ones, or none after the timeout."""
         records: list[ConsumerRecord] = []
         deadline_s = _deadline_s(timeout_ms)
-        while not records and (ready := await self._ready(deadline_s)):
+        while not records and (ready := await self._arrivals.ready(deadline_s)):
             for reader in ready:
                 try:
                     while len(records) < max_records and reader.has_data:
@@ -358,7 +336,7 @@ class Consumer(ConsumerLookups):
                     if not records:
                         raise
             self._subscription.rotate()
-            self._wake()
+            self._arrivals.wake()
         return records
 
     async def fetch_table(self, max_bytes: int = 64 * 1024 * 1024, timeout_ms: float | None = None) -> pyarrow.Table:
@@ -372,7 +350,7 @@ class Consumer(ConsumerLookups):
         parts: list[pyarrow.RecordBatch] = []
         left_bytes = max_bytes
         deadline_s = _deadline_s(timeout_ms)
-        while not parts and (ready := await self._ready(deadline_s)):
+        while not parts and (ready := await self._arrivals.ready(deadline_s)):
             for reader in ready:
                 try:
                     part, size_bytes = take_record_batch(reader, left_bytes, check_crc=self._check_crcs)
@@ -386,7 +364,7 @@ class Consumer(ConsumerLookups):
                 if left_bytes <= 0:
                     break
             self._subscription.rotate()
-            self._wake()
+            self._arrivals.wake()
         return to_table(parts)
 
     async def fetch_range(
@@ -400,18 +378,18 @@ class Consumer(ConsumerLookups):
         """
         from ottla.client.consumer.read_tables import take_typed_batch
 
-        reader = self._reader(partition)
+        reader = self._subscription.reader(partition)
         if reader.fetch_end != until:
             reader.fetch_end = until
-            self._wake()
+            self._arrivals.wake()
         deadline_s = _deadline_s(timeout_ms)
         if reader.position is None:  # it may turn out to be at the end, where no data would arrive
             await self.position(partition)
         while reader.position is None or reader.position < until:
-            if not await self._ready(deadline_s, keep_ends=True):
+            if not await self._arrivals.ready(deadline_s, keep_ends=True):
                 raise RequestTimedOutError(f"no records of {reader.at} came in {timeout_ms:g} ms, at {reader.position}")
             rows, by_broker = take_typed_batch(reader, max_bytes, check_crc=self._check_crcs)
-            self._wake()
+            self._arrivals.wake()
             if rows is None or not rows.num_rows:
                 continue
             offsets = rows.column("offset")
@@ -422,76 +400,31 @@ class Consumer(ConsumerLookups):
                 return rows, by_broker
         return None
 
-    async def _ready(self, deadline_s: float | None, *, keep_ends: bool = False) -> list[PartitionReader]:
-        """Waits for partitions with data; empty after the deadline. `keep_ends` keeps the limits of `fetch_range`."""
-        if not keep_ends:
-            self._lift_ends()
-        if self._group is None:
-            return await self._wait_ready(deadline_s, None)
-        self._require_fetcher()
-        self._group.user_came()
-        try:
-            return await self._wait_ready(deadline_s, self._group)
-        finally:
-            self._group.user_went()
-
-    async def _wait_ready(self, deadline_s: float | None, group: GroupSession | None) -> list[PartitionReader]:
-        loop = asyncio.get_running_loop()
-        while True:
-            fetcher = self._require_fetcher()
-            if group is not None:
-                await group.attend()
-            failure = self._subscription.take_failure()
-            if failure is not None:
-                fetcher.wake()  # the failed partition is retried, and nothing else wakes the fetcher
-                raise failure
-            ready = [each for each in self._subscription.readers.values() if each.has_data and not each.paused]
-            if ready:
-                return ready
-            left_s = None if deadline_s is None else deadline_s - loop.time()
-            if left_s is not None and left_s <= 0:
-                return []
-            await fetcher.wait_arrived(left_s)
-
-    def _lift_ends(self) -> None:
-        limited = [each for each in self._subscription.readers.values() if each.fetch_end is not None]
-        for reader in limited:
-            reader.fetch_end = None
-        if limited:
-            self._wake()
-
     # Internals.
 
     async def _seek_to(self, end: int, partitions: Iterable[tuple[str, int]]) -> None:
         chosen = [TopicPartition(*each) for each in partitions] or self.assignment
         found = await self._list_offsets(dict.fromkeys(chosen, end))
         for at, result in found.items():
-            self._reader(at).seek(result.offset)
-        self._wake()
+            self._subscription.reader(at).seek(result.offset)
+        self._arrivals.wake()
 
-    def _reader(self, partition: tuple[str, int]) -> PartitionReader:
-        reader = self._subscription.readers.get(TopicPartition(*partition))
-        if reader is None:
-            raise ClientError(f"{TopicPartition(*partition)} is not assigned to this consumer")
-        return reader
+    def _require_group(self) -> GroupSession:
+        self._arrivals.require_open()
+        if self._group is None:
+            raise ClientError("this consumer is in no group: Consumer(..., group_id=...)")
+        return self._group
 
-    def _on_metadata(self) -> None:
-        self._subscription.discover()
-        assert self._fetcher is not None
-        if self._group is not None:
-            self._group.on_metadata()
-        self._subscription.note_unknown_topics(asyncio.get_running_loop().time(), self._fetcher.notify)
 
-    def _wake(self) -> None:
-        if self._fetcher is not None:
-            self._fetcher.wake()
-
-    def _require_fetcher(self) -> Fetcher:
-        if self._closed:
-            raise ClientClosedError("the consumer is closed")
-        if self._fetcher is None:
-            raise ClientClosedError("the consumer was not started: use `async with Consumer(...)` or `await start()`")
-        return self._fetcher
+def _to_commit(
+    group: GroupSession, offsets: Mapping[tuple[str, int], int | OffsetAndMetadata] | None
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    if offsets is None:
+        return group.positions.handed_out()
+    return {
+        TopicPartition(*at): OffsetAndMetadata(offset) if isinstance(offset, int) else offset
+        for at, offset in offsets.items()
+    }
 
 
 def _deadline_s(timeout_ms: float | None) -> float | None:

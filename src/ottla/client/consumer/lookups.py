@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ottla.client.brokers import Brokers
-from ottla.client.consumer.fetcher import Fetcher, FetchSettings
+from ottla.client.consumer.arrivals import Arrivals
+from ottla.client.consumer.fetcher import FetchSettings
 from ottla.client.consumer.list_offsets import OffsetAndTimestamp, list_offsets
 from ottla.client.consumer.partition_reader import EARLIEST, LATEST
 from ottla.client.consumer.types import TopicPartition
@@ -18,9 +19,7 @@ class ConsumerLookups:
     _settings: FetchSettings
     _brokers: Brokers
     _metadata: Metadata
-
-    def _require_fetcher(self) -> Fetcher:
-        raise NotImplementedError
+    _arrivals: Arrivals
 
     async def offsets_for_time(
         self, times: Mapping[tuple[str, int], int]
@@ -45,7 +44,7 @@ class ConsumerLookups:
         return [TopicPartition(topic, index) for index in view.partitions]
 
     async def _list_offsets(self, wanted: Mapping[tuple[str, int], int]) -> dict[TopicPartition, OffsetAndTimestamp]:
-        self._require_fetcher()
+        self._arrivals.require_open()
         return await list_offsets(
             self._brokers,
             self._metadata,

@@ -102,6 +102,20 @@ class Subscription:
             if (reader := self.readers.get(at)) is not None:
                 reader.rewind(offset)
 
+    def reader(self, partition: tuple[str, int]) -> PartitionReader:
+        """Returns the reader of a partition. Raises ClientError if it is not assigned."""
+        reader = self.readers.get(TopicPartition(*partition))
+        if reader is None:
+            raise ClientError(f"{TopicPartition(*partition)} is not assigned to this consumer")
+        return reader
+
+    def lift_ends(self) -> bool:
+        """Removes all limits of `Consumer.fetch_range`. Returns whether there were any."""
+        limited = [each for each in self.readers.values() if each.fetch_end is not None]
+        for reader in limited:
+            reader.fetch_end = None
+        return bool(limited)
+
     def rotate(self) -> None:
         """Moves the first partition to the end, so that partitions take turns."""
         if len(self.readers) > 1:

@@ -8,9 +8,9 @@ a deadline.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 from ottla.client.brokers import Brokers
 from ottla.client.errors import (
@@ -28,6 +28,7 @@ from ottla.client.metadata import PASSING_FAILURES, Metadata
 from ottla.client.producer.batches import Batch, Identity
 from ottla.client.producer.deliveries import UNKNOWN_OFFSET
 from ottla.client.producer.flushes import Flushes
+from ottla.client.producer.keyed_tasks import KeyedTasks
 from ottla.client.producer.outcomes import LEADER_MOVED, Outcome, error_code, outcome_of
 from ottla.client.producer.partition_queue import EpochsUsedUpError, PartitionQueue
 from ottla.client.producer.settings import ProducerSettings
@@ -98,7 +99,7 @@ class Sender:
         self._why_not: dict[PartitionQueue, str] = {}
         self._scheduled = False
         self._timer: asyncio.TimerHandle | None = None
-        self._background: dict[object, asyncio.Task[None]] = {}
+        self._background = KeyedTasks(on_done=self.wake)
 
     def queue(self, topic: str, partition: int) -> PartitionQueue:
         """Returns the queue of a partition, created on first use."""
@@ -128,8 +129,7 @@ class Sender:
         """Cancels timers and background tasks."""
         if self._timer is not None:
             self._timer.cancel()
-        for task in self._background.values():
-            task.cancel()
+        self._background.cancel()
 
     def abandon(self, reason: DeliveryError) -> None:
         """Fails all unsettled batches, and those that come later."""
@@ -231,7 +231,7 @@ class Sender:
     def _send_to(self, leader: int, queues: list[PartitionQueue], now_s: float) -> None:
         connection = self._brokers.opened(leader, PURPOSE)
         if connection is None:
-            self._in_background(("connect", leader), self._connect(leader, queues))
+            self._background.start(("connect", leader), self._connect(leader, queues))
             return
         api = PRODUCE if self._gate is None else self._gate.produce_api
         try:
@@ -385,18 +385,6 @@ class Sender:
 
     # Background tasks.
 
-    def _in_background(self, key: object, work: Coroutine[Any, Any, None]) -> None:
-        """Starts at most one task for a key; a second one is dropped."""
-        if key in self._background:
-            work.close()
-            return
-        task = self._background[key] = asyncio.create_task(work)
-        task.add_done_callback(lambda _: self._background_done(key))
-
-    def _background_done(self, key: object) -> None:
-        self._background.pop(key, None)
-        self.wake()
-
     async def _connect(self, leader: int, queues: list[PartitionQueue]) -> None:
         try:
             await self._brokers.connection(leader, PURPOSE)
@@ -408,7 +396,7 @@ class Sender:
             await asyncio.sleep(self._settings.retry_backoff_ms / 1000)
 
     def _refresh_metadata(self) -> None:
-        self._in_background("metadata", self._refresh())
+        self._background.start("metadata", self._refresh())
 
     async def _refresh(self) -> None:
         try:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from ottla.net.grpc.connection import Http2Connection, PingTimes
+from ottla.net.grpc.connection import Http2Connection
+from ottla.net.grpc.pings import PingTimes
 from ottla.net.grpc.status import ConnectionLostError, RpcError, Status, decode_status_message
 from ottla.net.grpc.stream import Headers, Receiver, Stream
 from ottla.protocol.model.addresses import split_address
@@ -47,7 +48,7 @@ class Channel(Http2Connection):
             ("user-agent", "ottla-wal"),
         ]
         self.http2.send_headers(stream_id, headers)
-        self._flush_soon()
+        self.output.flush_soon()
         return self.add_stream(stream_id, receiver)
 
     async def unary(self, path: str, request: bytes, patience_s: float | None = None) -> bytes:

@@ -1,20 +1,18 @@
 """One HTTP/2 connection of a client or a server: its calls, and flow control in both directions.
 
-`h2` implements the protocol. This module turns its events into method calls and writes its output once per iteration of
-the event loop. The DATA frames of running streams bypass `h2` (see `frames`): `h2` keeps the send windows, and this
-module keeps the receive windows.
+`h2` implements the protocol. This module turns its events into method calls. The DATA frames of running streams bypass
+`h2` (see `frames`): `h2` keeps the send windows, and `receive_windows` keeps the receive windows.
 
-Receiving: a message is credited to the peer's window only when its receiver has processed it (`Stream.credit`). So a
-receiver that holds messages back stops its own sender and no other. Sending: bytes that do not fit into the peer's
-window wait in the stream. A producer checks how many there are (`unsent_bytes`), and `Receiver.on_drained` is called
-when all of them are sent.
+Receiving: a message is credited to the peer's window only when its receiver has processed it (`Stream.credit`).
+Sending: bytes that do not fit into the peer's window wait in the stream. A producer checks how many there are
+(`unsent_bytes`), and `Receiver.on_drained` is called when all of them are sent.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import h2.config
 import h2.connection
@@ -22,27 +20,17 @@ import h2.events
 import h2.exceptions
 import h2.settings
 
-from ottla.net.grpc.frames import FrameSplitter, window_update
+from ottla.net.grpc.frames import FrameSplitter
+from ottla.net.grpc.output import Output
+from ottla.net.grpc.pings import Pings, PingTimes
+from ottla.net.grpc.receive_windows import CONNECTION_WINDOW_BYTES, STREAM_WINDOW_BYTES, ConnectionWindow, StreamWindow
 from ottla.net.grpc.status import RpcError, Status
-from ottla.net.grpc.stream import STREAM_WINDOW_BYTES, Headers, Receiver, Stream
+from ottla.net.grpc.stream import Headers, Receiver, Stream
 
-CONNECTION_WINDOW_BYTES = 64 * 1024 * 1024
-DEFAULT_WINDOW_BYTES = 65535
-"""The flow-control window of a new connection, before any WINDOW_UPDATE."""
-CREDIT_BYTES_MIN = 64 * 1024
 STREAMS_MAX = 256
 FRAME_BYTES_MAX = 256 * 1024
 HEADER_LIST_BYTES_MAX = 16 * 1024
 MESSAGE_BYTES_MAX = 16 * 1024 * 1024
-
-PING = b"ottla-rp"
-
-
-class PingTimes(NamedTuple):
-    """The interval between pings and the timeout of a reply. They detect a peer that vanished without closing."""
-
-    every_s: float
-    patience_s: float
 
 
 class Http2Connection(asyncio.Protocol):
@@ -66,28 +54,21 @@ class Http2Connection(asyncio.Protocol):
         self.streams: dict[int, Stream] = {}
         self.peer = ""
         self.lost: RpcError | None = None
-        self._loop = asyncio.get_running_loop()
-        self._transport: asyncio.Transport | None = None
+        self.output = Output(self.http2)
         self._frames = FrameSplitter(FRAME_BYTES_MAX, has_preface=not is_client)
-        self._window_bytes = CONNECTION_WINDOW_BYTES + DEFAULT_WINDOW_BYTES
-        self._pieces: list[bytes | memoryview] = []
-        """Output to write, in this order, before the pending output of `h2`."""
-        self._to_pump: dict[int, Stream] = {}
-        self._is_flushing = False
-        self._is_paused = False
-        self._ping_times = ping_times
-        self._timer: asyncio.TimerHandle | None = None
+        self._window = ConnectionWindow(self.output)
+        self._pings = Pings(ping_times, self.output, self.abort)
 
     # -- callbacks of the transport ---------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports do not subclass asyncio.Transport
+        self.output.open(cast(asyncio.Transport, transport))  # uvloop's transports do not subclass asyncio.Transport
         name = transport.get_extra_info("peername")
         self.peer = f"{name[0]}:{name[1]}" if isinstance(name, tuple) and len(name) >= 2 else str(name)
-        self._watch()
+        self._pings.start()
         self.http2.initiate_connection()
         self.http2.increment_flow_control_window(CONNECTION_WINDOW_BYTES)
-        self.flush()
+        self.output.flush()
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -100,7 +81,7 @@ class Http2Connection(asyncio.Protocol):
                 self._on_plain_data(stream_id, part)
             else:
                 self._on_frames(part)
-        self.flush()
+        self.output.flush()
 
     def _on_frames(self, data: bytes) -> None:
         if self.lost is not None:
@@ -116,11 +97,12 @@ class Http2Connection(asyncio.Protocol):
                 handler(self, event)
 
     def pause_writing(self) -> None:
-        self._is_paused = True
+        self.output.is_paused = True
 
     def resume_writing(self) -> None:
-        self._is_paused = False
-        self._pump_all()
+        self.output.is_paused = False
+        self.output.replace(self.streams)
+        self.output.flush()
 
     def connection_lost(self, error: Exception | None) -> None:
         why = f": {error}" if error is not None else ""
@@ -130,7 +112,9 @@ class Http2Connection(asyncio.Protocol):
 
     def add_stream(self, stream_id: int, receiver: Receiver) -> Stream:
         """Registers a new call."""
-        stream = self.streams[stream_id] = Stream(self, stream_id, receiver, self._message_bytes_max)
+        window = StreamWindow(self._window, self.output, stream_id)
+        stream = Stream(self, self.output, window, stream_id, receiver, self._message_bytes_max)
+        self.streams[stream_id] = stream
         return stream
 
     def send_headers(self, stream: Stream, headers: Headers) -> None:
@@ -139,156 +123,61 @@ class Http2Connection(asyncio.Protocol):
             try:
                 self.http2.send_headers(stream.id, headers)
             except h2.exceptions.ProtocolError as error:  # the stream was reset in the meantime
-                self._cut(stream, RpcError(Status.CANCELLED, str(error)))
-            self._flush_soon()
-
-    def pump_soon(self, stream: Stream) -> None:
-        """Schedules the stream's pending output for the next iteration of the event loop."""
-        self._to_pump[stream.id] = stream
-        self._flush_soon()
-
-    def pump_now(self, stream: Stream) -> None:
-        """Sends the stream's pending output at once, as far as the peer's window allows."""
-        self._to_pump[stream.id] = stream
-        self.flush()
-
-    def credit(self, stream: Stream, size_bytes: int) -> None:
-        """Credits processed bytes to the peer's window. Bytes that were credited early are not credited again."""
-        early = min(size_bytes, stream.early_credit_bytes)
-        stream.early_credit_bytes -= early
-        size_bytes = min(size_bytes - early, stream.uncredited_bytes)
-        stream.uncredited_bytes -= size_bytes
-        stream.credit_due_bytes += size_bytes
-        if self.lost is None and stream.credit_due_bytes >= CREDIT_BYTES_MIN:
-            due, stream.credit_due_bytes = stream.credit_due_bytes, 0
-            stream.window_bytes += due
-            self._widen(due)
-            self.write(window_update(stream.id, due))
-            self._flush_soon()
-
-    def _widen(self, size_bytes: int) -> None:
-        self._window_bytes += size_bytes
-        self.write(window_update(0, size_bytes))
-
-    def _give_back(self, stream: Stream) -> None:
-        """Returns to the connection's window what a finished call held of it."""
-        held, stream.uncredited_bytes, stream.credit_due_bytes = stream.uncredited_bytes + stream.credit_due_bytes, 0, 0
-        if held and self.lost is None:
-            self._widen(held)
-            self._flush_soon()
+                self.cut(stream, RpcError(Status.CANCELLED, str(error)))
+            self.output.flush_soon()
 
     def reset(self, stream: Stream) -> None:
         """Cancels a call with RST_STREAM."""
         if self.lost is None and not stream.is_over:
-            self._give_back(stream)
+            stream.window.give_back()
         if not stream.is_over:
             self.on_buffered(-stream.buffered_bytes)
         stream.is_over = True
         self.streams.pop(stream.id, None)
-        self._to_pump.pop(stream.id, None)
+        self.output.forget(stream)
         if self.lost is None:
             try:
                 self.http2.reset_stream(stream.id, error_code=8)  # CANCEL
             except h2.exceptions.ProtocolError:
                 return  # the stream has already ended
-            self._flush_soon()
+            self.output.flush_soon()
 
     def close(self) -> None:
         """Sends GOAWAY and closes the connection. Running calls fail."""
         if self.lost is None:
             self.http2.close_connection()
-            self.flush()
+            self.output.flush()
         self._let_go(RpcError(Status.UNAVAILABLE, "the connection was closed"))
 
     def abort(self) -> None:
         """Closes the connection without sending anything. Running calls fail."""
-        if self._transport is not None:
-            self._transport.abort()
+        self.output.abort()
         self._let_go(RpcError(Status.UNAVAILABLE, "the connection was closed"))
-
-    # -- pings ------------------------------------------------------------------------------------------------
-
-    def _watch(self) -> None:
-        self._timer = self._loop.call_later(self._ping_times.every_s, self._send_ping)
-
-    def _send_ping(self) -> None:
-        if self.lost is None:
-            self._timer = self._loop.call_later(self._ping_times.patience_s, self.abort)
-            self.http2.ping(PING)
-            self.flush()
-
-    def _on_ping_answered(self, event: h2.events.PingAckReceived) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        if self.lost is None:
-            self._watch()
-
-    # -- writing ----------------------------------------------------------------------------------------------
-
-    def _flush_soon(self) -> None:
-        if not self._is_flushing:
-            self._is_flushing = True
-            self._loop.call_soon(self._flush_now)
-
-    def _flush_now(self) -> None:
-        self._is_flushing = False
-        self.flush()
-
-    def flush(self) -> None:
-        """Writes all pending output to the transport."""
-        if self.lost is not None or self._transport is None:
-            return
-        if self._to_pump and not self._is_paused:
-            waiting, self._to_pump = self._to_pump, {}
-            for stream in waiting.values():
-                self._pump(stream)
-        self.write()
-        if self._pieces:
-            pieces, self._pieces = self._pieces, []
-            self._transport.write(pieces[0] if len(pieces) == 1 else b"".join(pieces))
-
-    def write(self, *frames: bytes | memoryview) -> None:
-        """Queues frames after the pending output of `h2`."""
-        before = self.http2.data_to_send()
-        if before:
-            self._pieces.append(before)
-        self._pieces += frames
-
-    def _pump(self, stream: Stream) -> None:
-        try:
-            stream.pump(self.http2)
-        except h2.exceptions.ProtocolError as error:  # the stream was reset in the meantime
-            self._cut(stream, RpcError(Status.CANCELLED, str(error)))
-
-    def _pump_all(self) -> None:
-        self._to_pump = dict(self.streams)
-        self.flush()
 
     # -- closing ----------------------------------------------------------------------------------------------
 
     def _fail(self, error: RpcError) -> None:
-        self._to_pump = {}
-        self.flush()  # sends the GOAWAY of `h2`, if there is one
+        self.output.replace({})
+        self.output.flush()  # sends the GOAWAY of `h2`, if there is one
         self._let_go(error)
 
     def _let_go(self, error: RpcError) -> None:
         if self.lost is None:
             self.lost = error
-            if self._timer is not None:
-                self._timer.cancel()
-            if self._transport is not None:
-                self._transport.close()
+            self._pings.stop()
+            self.output.close()
             streams, self.streams = self.streams, {}
             for stream in streams.values():
-                self._cut(stream, error)
+                self.cut(stream, error)
             self.on_lost(error)
 
     def on_lost(self, error: RpcError) -> None:
         """Called when the connection has ended. A server overrides it."""
 
-    def _cut(self, stream: Stream, error: RpcError) -> None:
+    def cut(self, stream: Stream, error: RpcError) -> None:
+        """Ends a call that the peer has reset or that can no longer be served."""
         self.streams.pop(stream.id, None)
-        self._give_back(stream)
+        stream.window.give_back()
         if not stream.is_over:
             self.on_buffered(-stream.buffered_bytes)
             stream.is_over = True
@@ -307,7 +196,7 @@ class Http2Connection(asyncio.Protocol):
     def _on_trailers(self, event: h2.events.TrailersReceived) -> None:
         stream = self.streams.get(_id(event))
         if stream is not None:
-            self._end(stream, _dict(event.headers))
+            stream.end_receiving(_dict(event.headers))
 
     def _on_data(self, event: h2.events.DataReceived) -> None:
         """Handles a DATA frame that ends its stream or is padded. `h2` has counted it, so `h2` credits it too."""
@@ -320,20 +209,20 @@ class Http2Connection(asyncio.Protocol):
         if self.lost is not None:
             return
         stream, size = self.streams.get(stream_id), len(data)
-        self._window_bytes -= size
+        self._window.size_bytes -= size
         if stream is None or stream.has_ended or stream.is_refused:
             if size:
-                self._widen(size)  # nobody on this side wants it any more
+                self._window.widen(size)  # nobody on this side wants it any more
             return
-        stream.window_bytes -= size
-        if self._window_bytes < 0 or stream.window_bytes < 0:
+        stream.window.size_bytes -= size
+        if self._window.size_bytes < 0 or stream.window.size_bytes < 0:
             self._fail(RpcError(Status.INTERNAL, "the peer sent more than the window allows"))
             return
         self._take(stream, data, size)
 
     def _take(self, stream: Stream, data: bytes, size: int) -> None:
         counted_bytes = stream.buffered_bytes
-        stream.uncredited_bytes += size
+        stream.window.uncredited_bytes += size
         try:
             messages = stream.feed(data)
             change_bytes, counted_bytes = stream.buffered_bytes - counted_bytes, stream.buffered_bytes
@@ -347,9 +236,9 @@ class Http2Connection(asyncio.Protocol):
         # otherwise a message larger than the window could never be completed. Later credits are reduced by as much.
         surplus = size - sum(map(len, messages))
         if surplus >= 0:
-            self.credit(stream, surplus)
+            stream.window.credit(surplus)
         else:
-            stream.early_credit_bytes -= surplus
+            stream.window.early_credit_bytes -= surplus
         for message in messages:
             stream.receiver.on_message(message)
 
@@ -364,37 +253,29 @@ class Http2Connection(asyncio.Protocol):
     def _on_stream_ended(self, event: h2.events.StreamEnded) -> None:
         stream = self.streams.get(_id(event))
         if stream is not None:
-            self._end(stream, {})
-
-    def _end(self, stream: Stream, trailers: dict[str, str]) -> None:
-        if not stream.has_ended:
-            stream.has_ended = True
-            stream.receiver.on_end(trailers)
+            stream.end_receiving({})
 
     def on_call_over(self, stream: Stream) -> None:
         """Called when a server has sent its trailers. Whatever the client still sends is discarded."""
         stream.is_over = True
         self.on_buffered(-stream.buffered_bytes)
         self.streams.pop(stream.id, None)
-        self._give_back(stream)
+        stream.window.give_back()
         if not stream.has_ended:
             self.http2.reset_stream(stream.id, error_code=0)
 
     def _on_reset(self, event: h2.events.StreamReset) -> None:
         stream = self.streams.get(_id(event))
         if stream is not None:
-            self._cut(stream, RpcError(Status.CANCELLED, f"the call was cut short (HTTP/2 code {event.error_code})"))
+            self.cut(stream, RpcError(Status.CANCELLED, f"the call was cut short (HTTP/2 code {event.error_code})"))
 
     def _on_window(self, event: h2.events.WindowUpdated) -> None:
         if _id(event):
             stream = self.streams.get(_id(event))
             if stream is not None:
-                self._to_pump[stream.id] = stream
+                self.output.add(stream)
         else:
-            self._to_pump = dict(self.streams)
-
-    def _on_settings(self, event: h2.events.RemoteSettingsChanged) -> None:
-        self._to_pump = dict(self.streams)
+            self.output.replace(self.streams)
 
     def _on_terminated(self, event: h2.events.ConnectionTerminated) -> None:
         self._let_go(RpcError(Status.UNAVAILABLE, f"{self.peer} ended the connection"))
@@ -416,7 +297,7 @@ _HANDLERS: dict[type, Callable[[Http2Connection, Any], None]] = {
     h2.events.StreamEnded: Http2Connection._on_stream_ended,
     h2.events.StreamReset: Http2Connection._on_reset,
     h2.events.WindowUpdated: Http2Connection._on_window,
-    h2.events.RemoteSettingsChanged: Http2Connection._on_settings,
-    h2.events.PingAckReceived: Http2Connection._on_ping_answered,
+    h2.events.RemoteSettingsChanged: lambda connection, _: connection.output.replace(connection.streams),
+    h2.events.PingAckReceived: lambda connection, _: connection._pings.on_answered(),
     h2.events.ConnectionTerminated: Http2Connection._on_terminated,
 }

@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import h2.events
 
-from ottla.net.grpc.connection import Http2Connection, PingTimes
+from ottla.net.grpc.connection import Http2Connection
+from ottla.net.grpc.pings import PingTimes
 from ottla.net.grpc.status import RpcError, Status, encode_status_message
 from ottla.net.grpc.stream import Headers, Receiver, Stream
 

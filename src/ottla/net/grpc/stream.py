@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import h2.connection
 import h2.exceptions
 
 from ottla.net.grpc.frames import data_header
 from ottla.net.grpc.messages import MessageSplitter, framed
-from ottla.net.grpc.status import RpcError
-
-if TYPE_CHECKING:
-    from ottla.net.grpc.connection import Http2Connection
-
-STREAM_WINDOW_BYTES = 4 * 1024 * 1024
+from ottla.net.grpc.output import Output
+from ottla.net.grpc.receive_windows import StreamWindow
+from ottla.net.grpc.status import RpcError, Status
 
 Headers = list[tuple[str, str]]
 
@@ -37,30 +34,60 @@ class Receiver:
         """Called when no unsent bytes are left."""
 
 
+class StreamOwner(Protocol):
+    """The connection of a stream."""
+
+    @property
+    def peer(self) -> str:
+        """The peer's address."""
+        ...
+
+    def send_headers(self, stream: Stream, headers: Headers) -> None: ...
+
+    def reset(self, stream: Stream) -> None:
+        """Cancels a call with RST_STREAM."""
+        ...
+
+    def cut(self, stream: Stream, error: RpcError) -> None:
+        """Ends a call that the peer has reset or that can no longer be served."""
+        ...
+
+    def on_call_over(self, stream: Stream) -> None:
+        """Called when a server has sent its trailers. Whatever the client still sends is discarded."""
+        ...
+
+
 class Stream:
     """One call: an HTTP/2 stream that carries messages in both directions."""
 
     __slots__ = (
-        "_connection",
         "_ends",
         "_out",
+        "_output",
+        "_owner",
         "_splitter",
         "_trailers",
-        "credit_due_bytes",
-        "early_credit_bytes",
         "has_ended",
         "has_headers",
         "id",
         "is_over",
         "is_refused",
         "receiver",
-        "uncredited_bytes",
         "unsent_bytes",
-        "window_bytes",
+        "window",
     )
 
-    def __init__(self, connection: Http2Connection, stream_id: int, receiver: Receiver, message_bytes_max: int) -> None:
-        self._connection = connection
+    def __init__(
+        self,
+        owner: StreamOwner,
+        output: Output,
+        window: StreamWindow,
+        stream_id: int,
+        receiver: Receiver,
+        message_bytes_max: int,
+    ) -> None:
+        self._owner = owner
+        self._output = output
         self._splitter = MessageSplitter(message_bytes_max)
         self._out: deque[bytes | memoryview] = deque()
         self._trailers: Headers | None = None
@@ -68,14 +95,7 @@ class Stream:
         self.id = stream_id
         self.receiver = receiver
         self.unsent_bytes = 0
-        self.uncredited_bytes = 0
-        """Received bytes that are not credited yet. The peer's window is smaller by as much."""
-        self.window_bytes = STREAM_WINDOW_BYTES
-        """How many bytes the peer may still send."""
-        self.credit_due_bytes = 0
-        """Credit that the peer has not been sent yet. Small credits are combined into one WINDOW_UPDATE."""
-        self.early_credit_bytes = 0
-        """Credit given for parts of an incomplete message. It is deducted from the next credits."""
+        self.window = window
         self.has_ended = False
         """Whether the peer has sent its last message."""
         self.has_headers = False
@@ -87,13 +107,13 @@ class Stream:
     @property
     def peer(self) -> str:
         """The address of the other side, as `host:port`."""
-        return self._connection.peer
+        return self._owner.peer
 
     # -- sending ----------------------------------------------------------------------------------------------
 
     def send_headers(self, headers: Headers) -> None:
         """Sends headers with the next flush; a server sends them before its first message."""
-        self._connection.send_headers(self, headers)
+        self._owner.send_headers(self, headers)
 
     def send(self, message: bytes | bytearray, *, now: bool = False) -> None:
         """Queues a message.
@@ -107,23 +127,29 @@ class Stream:
         self._out.append(data)
         self.unsent_bytes += len(data)
         if now:
-            self._connection.pump_now(self)
+            self._output.pump_now(self)
         else:
-            self._connection.pump_soon(self)
+            self._output.pump_soon(self)
 
     def end(self, trailers: Headers | None = None) -> None:
         """Ends this side of the call after all queued messages are sent. A server passes the trailers."""
         if not self.is_over:
             self._ends, self._trailers = True, trailers
-            self._connection.pump_soon(self)
+            self._output.pump_soon(self)
 
     def reset(self) -> None:
         """Cancels the call and notifies the peer."""
         if not self.is_over:
-            self._connection.reset(self)
+            self._owner.reset(self)
 
-    def pump(self, http2: h2.connection.H2Connection) -> None:
+    def pump(self) -> None:
         """Sends as much as the peer's window allows."""
+        try:
+            self._pump(self._output.http2)
+        except h2.exceptions.ProtocolError as error:  # the stream was reset in the meantime
+            self._owner.cut(self, RpcError(Status.CANCELLED, str(error)))
+
+    def _pump(self, http2: h2.connection.H2Connection) -> None:
         had_some = bool(self._out)
         while self._out:
             stream = http2.streams.get(self.id)
@@ -137,12 +163,12 @@ class Stream:
             data = self._take(room)
             http2.outbound_flow_control_window -= len(data)
             stream.outbound_flow_control_window -= len(data)
-            self._connection.write(data_header(self.id, len(data)), data)
+            self._output.write(data_header(self.id, len(data)), data)
         if self._ends:
             self._ends = False
             if self._trailers is not None:
                 http2.send_headers(self.id, self._trailers, end_stream=True)
-                self._connection.on_call_over(self)
+                self._owner.on_call_over(self)
             else:
                 http2.end_stream(self.id)
         elif had_some:
@@ -168,6 +194,12 @@ class Stream:
         """Returns the messages that `data` completes. Raises RpcError."""
         return self._splitter.feed(data)
 
+    def end_receiving(self, trailers: dict[str, str]) -> None:
+        """Reports the end of the peer's messages to the receiver, once."""
+        if not self.has_ended:
+            self.has_ended = True
+            self.receiver.on_end(trailers)
+
     def refuse(self) -> None:
         """Drops the incomplete message and discards everything that follows."""
         self.is_refused = True
@@ -180,4 +212,4 @@ class Stream:
 
     def credit(self, size_bytes: int) -> None:
         """Reports that received bytes have been processed, so that the peer may send as many again."""
-        self._connection.credit(self, size_bytes)
+        self.window.credit(size_bytes)

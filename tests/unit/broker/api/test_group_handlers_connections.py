@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from ottla.broker.api.dispatch import dispatch
+from ottla.broker.api.request_handler import BrokerRequestHandler
 from ottla.broker.server.server import Server
 from ottla.protocol.model.errors import ErrorCode
 from tests.support.group_caller import ClassicMember, grouping
@@ -56,7 +56,7 @@ class Serving:
 @asynccontextmanager
 async def serving() -> AsyncIterator[Serving]:
     async with grouping() as inside:
-        server = Server(inside.broker, inside.broker.config, dispatch)
+        server = Server(BrokerRequestHandler(inside.broker), inside.broker.config)
         _, port = await server.start("127.0.0.1", 0)
         yield Serving(inside, server, port)
         await server.stop(0)

@@ -12,6 +12,7 @@ import pytest
 
 from ottla.broker.api.api import ConnectionState
 from ottla.broker.api.dispatch import dispatch_run
+from ottla.broker.server.port import RunReplies
 from ottla.broker.server.server import Server
 from ottla.broker.storage import file_log
 from ottla.protocol.model.errors import ErrorCode
@@ -173,9 +174,7 @@ class RunStub(Stub):
         self.runs: list[list[int]] = []
         self.waiting: list[tuple[asyncio.Future[bytes], bytes]] = []
 
-    def dispatch_run(
-        self, _broker: object, _state: object, frames: Sequence[memoryview], at: int, count_max: int
-    ) -> tuple[bytes | asyncio.Future[bytes] | None, int]:
+    def handle_run(self, frames: Sequence[memoryview], at: int, count_max: int) -> tuple[RunReplies | None, int]:
         taken = []
         for frame in frames[at : at + count_max]:
             if bytes(frame[:1]) != RUN:
@@ -202,7 +201,7 @@ class RunStub(Stub):
 
 @asynccontextmanager
 async def serving(stub: RunStub, **settings: int) -> AsyncIterator[tuple[Server, int]]:
-    server = Server(stub, config_of(**settings), stub.dispatch, dispatch_run=stub.dispatch_run)
+    server = Server(stub, config_of(**settings))
     _, port = await server.start("127.0.0.1", 0)
     try:
         yield server, port

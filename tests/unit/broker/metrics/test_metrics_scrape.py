@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.api.dispatch import dispatch
+from ottla.broker.api.request_handler import BrokerRequestHandler
 from ottla.broker.metrics import slices
 from ottla.broker.metrics.coordination import MeteredCoordination
 from ottla.broker.metrics.group_metrics import GroupLags
@@ -28,7 +28,7 @@ from tests.support.metrics_reading import Scraped
 async def watching() -> AsyncIterator[tuple[Caller, ScrapeTarget, tuple[str, int]]]:
     async with calling() as caller:
         broker = caller.broker
-        server = Server(broker, broker.config, dispatch)
+        server = Server(BrokerRequestHandler(broker), broker.config)
         address = await server.start("127.0.0.1", 0)
         lags, hanging = GroupLags(broker), HangingTransactions(broker)
         yield caller, ScrapeTarget(broker, server, lags, hanging, LoopDelay(broker.clock), 0), address

@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 import pytest_asyncio
 
-from ottla.broker.api.dispatch import dispatch
+from ottla.broker.api.request_handler import BrokerRequestHandler
 from ottla.broker.endpoints import Endpoint
 from ottla.broker.metrics import admin_client as asking
 from ottla.broker.metrics import hanging_transactions
@@ -70,7 +70,7 @@ async def watching(**properties: str) -> AsyncIterator[Watching]:
     properties = {"transaction_state_log_num_partitions": "2", **properties}
     async with calling(**properties) as caller:
         broker = caller.broker
-        server = Server(broker, broker.config, dispatch)
+        server = Server(BrokerRequestHandler(broker), broker.config)
         broker.context.endpoints.clients = Endpoint(*await server.start("127.0.0.1", 0))
         await caller.create_topic("t", 2)
         await broker.transactions.coordinator_of("any")

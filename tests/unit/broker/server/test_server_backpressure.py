@@ -6,7 +6,6 @@ import asyncio
 import struct
 from typing import Any
 
-from ottla.broker.api.api import ConnectionState
 from ottla.broker.partition.backlog import LEAST_SHARE, Backlog, PartitionBacklog
 from ottla.broker.server.server import Server
 from ottla.sim.clock import SimClock
@@ -16,6 +15,7 @@ from tests.support.server_client import (
     LATER,
     Client,
     Stub,
+    StubConnection,
     config_of,
     on_uvloop,
     request,
@@ -39,7 +39,7 @@ class PacedStub(Stub):
         self.backlog = Backlog(self.clock, LIMIT * LEAST_SHARE)
         self.partition = PartitionBacklog(self.backlog)
 
-    def dispatch(self, broker: object, connection: object, frame: memoryview) -> Any:
+    def handle(self, connection: StubConnection, frame: memoryview) -> Any:
         kind = bytes(frame[:1])
         if kind == PRODUCE:
             if self.backlog.is_full:
@@ -50,10 +50,9 @@ class PacedStub(Stub):
             self.futures[number] = asyncio.get_running_loop().create_future()
             return self.futures[number]
         if kind == FROM_BROKER:
-            assert isinstance(connection, ConnectionState)
             connection.is_of_broker = True
             return [frame]
-        return super().dispatch(broker, connection, frame)
+        return super().handle(connection, frame)
 
     def drain(self, number: int) -> None:
         """Acknowledges everything up to this request."""
@@ -64,7 +63,7 @@ class PacedStub(Stub):
 class Serving:
     def __init__(self, **settings: int) -> None:
         self.stub = PacedStub()
-        self.server = Server(self.stub, config_of(**settings), self.stub.dispatch)
+        self.server = Server(self.stub, config_of(**settings))
         self.port = 0
 
     async def __aenter__(self) -> Serving:

@@ -32,7 +32,7 @@ async def test_a_busy_port_is_explained() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{port}: another process listens") as raised:
-            await Server(None, config_of(), Stub().dispatch).start("127.0.0.1", port)
+            await Server(Stub(), config_of()).start("127.0.0.1", port)
     assert raised.value.errno == errno.EADDRINUSE
 
 
@@ -40,13 +40,13 @@ async def test_a_busy_port_is_explained() -> None:
 @on_uvloop
 async def test_an_address_of_another_machine_is_explained(host: str) -> None:
     with pytest.raises(OSError, match=f"cannot listen on {host}:0: "):
-        await Server(None, config_of(), Stub().dispatch).start(host, 0)
+        await Server(Stub(), config_of()).start(host, 0)
 
 
 @on_uvloop
 async def test_all_addresses_of_a_name_share_one_port() -> None:
     stub = Stub()
-    server = Server(stub, config_of(), stub.dispatch)
+    server = Server(stub, config_of())
     host, port = await server.start("localhost", 0)
     assert host == "localhost"
     assert await answers(port)
@@ -141,7 +141,7 @@ async def test_stop_ends_idle_and_half_open_connections() -> None:
 @on_uvloop
 async def test_stop_twice_and_start_again() -> None:
     stub = Stub()
-    server = Server(stub, config_of(), stub.dispatch)
+    server = Server(stub, config_of())
     _, port = await server.start("127.0.0.1", 0)
     await server.stop(0)
     await server.stop(0)
