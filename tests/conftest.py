@@ -1,4 +1,4 @@
-"""What all tests share: one seed, printed, from which every random choice of a run follows."""
+"""Configuration shared by all tests: one seed, printed in the header, determines every random choice of a run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import settings
 
 SEED_OF_RUN = "OTTLA_SEED_OF_RUN"
-"""From a run to its workers (pytest -n 2): what is printed is what they have."""
+"""Passes the seed from the main process to its workers (pytest -n 2), so that all use the printed seed."""
 SEED = int(os.environ.get("OTTLA_SEED") or os.environ.get(SEED_OF_RUN) or random.SystemRandom().randrange(1 << 32))
 os.environ[SEED_OF_RUN] = str(SEED)
 
@@ -23,7 +23,7 @@ SETTINGS_OF_THE_USER = (
     "OTTLA_WAL",
     "OTTLA_WAL_SERVERS",
 )
-"""Change what commands print, or which cluster they use. Tests that depend on one set it themselves."""
+"""Variables that change what commands print or which cluster they use. Tests that depend on one set it themselves."""
 for _name in SETTINGS_OF_THE_USER:
     os.environ.pop(_name, None)
 
@@ -49,9 +49,9 @@ LONG_FILES = (
     "spark/jobs/test_restore.py",
     "spark/jobs/test_materialize_postgres.py",
 )
-"""They take minutes. A worker that begins one of them last leaves the others with nothing to do."""
+"""Files that take minutes. They run first; otherwise a worker that starts one last keeps the others waiting."""
 
-# A test on a busy machine is slow without being wrong, so no deadline. A failure prints how to repeat it.
+# No deadline: a test on a busy machine may be slow without being wrong. A failure prints how to repeat it.
 settings.register_profile("ottla", deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ottla"))
 
@@ -67,6 +67,6 @@ def seed() -> int:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long files first; all others stay in their order."""
+    """Moves the long files to the front; all others keep their order."""
     places = {TESTS / name: place for place, name in enumerate(LONG_FILES)}
     items.sort(key=lambda item: places.get(item.path, len(places)))

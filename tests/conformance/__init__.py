@@ -1,1 +1,1 @@
-"""The clients that people have, against a real broker process: what they write is what every one of them reads."""
+"""Widely used clients against a real broker process: records written by one client are read by all of them."""

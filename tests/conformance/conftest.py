@@ -1,10 +1,11 @@
 """Brokers and one client of each kind for all tests of this folder.
 
-Most tests run twice: on one broker, and on three whose leaders move all the time (`Mover`). Where Kafka itself promises
-less when a leader moves (acks=0, acks=1, retries without idempotence), the mark `leaders_at_rest` keeps them still.
+Most tests run twice: on one broker, and on three whose leaders move all the time (`Mover`). Where Kafka itself
+guarantees less when a leader moves (acks=0, acks=1, retries without idempotence), the mark `leaders_at_rest` stops the
+moves.
 
-Set OTTLA_CONFORMANCE_BOOTSTRAP=host:port to run the same tests against another broker: they pass against Apache
-Kafka, which is how we know that they ask for Kafka's behaviour and not for ours.
+Set OTTLA_CONFORMANCE_BOOTSTRAP=host:port to run the same tests against another broker. They pass against Apache Kafka,
+which shows that they expect Kafka's behaviour and not Ottla's.
 """
 
 from __future__ import annotations
@@ -38,19 +39,19 @@ TopicOf = Callable[[str], str]
 
 
 def named(*abilities: Ability) -> list[str]:
-    """The clients that have these abilities, for `parametrize`."""
+    """Returns the clients that have these abilities, for `parametrize`."""
     return [kind.name for kind in KINDS if set(abilities) <= kind.abilities]
 
 
 READY_S = 240.0
-"""Within which a broker serves, on a machine with much else to do."""
+"""Timeout for a broker to serve on a busy machine."""
 ONE_BROKER = "one broker"
 LEADERS_MOVE = "three brokers, leaders moving"
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What the tests run on."""
+    """The brokers that the tests run on."""
 
     bootstrap: str
     replicas: int = 1
@@ -64,7 +65,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def on_brokers(test: pytest.Item) -> bool:
-    """The coordination stores, in a folder of their own, have worlds of another kind."""
+    """Returns whether a test runs on brokers; the tests of the coordination stores have other worlds."""
     return "world" in getattr(test, "fixturenames", ()) and test.path.parent == Path(__file__).parent
 
 
@@ -81,7 +82,7 @@ Clients = dict[tuple[str, str], Client]
 
 @pytest.fixture(scope="session")
 def worlds(tmp_path_factory: pytest.TempPathFactory, seed: int) -> Iterator[WorldOf]:
-    """By name, made on first use and kept: most files run on one after the other."""
+    """Worlds by name, created on first use and kept: most files run on one after the other."""
     made: dict[str, World] = {}
     with ExitStack() as ends:
 
@@ -127,7 +128,7 @@ def three_brokers(directory: Path, seed: int) -> Iterator[World]:
 
 @pytest.fixture(autouse=True)
 def _leaders_move(request: pytest.FixtureRequest) -> Iterator[None]:
-    """During a test, not between them, and not in those that want them at rest."""
+    """Moves leaders during a test, not between tests, and not in those marked `leaders_at_rest`."""
     mover: Mover | None = None
     if on_brokers(request.node):
         mover = request.getfixturevalue("world").mover
@@ -146,7 +147,7 @@ def bootstrap(world: World) -> str:
 
 @pytest.fixture(scope="session")
 def clients(worlds: WorldOf) -> Iterator[Clients]:
-    """By bootstrap address and name. They are closed before their brokers end."""
+    """Clients by bootstrap address and name. They are closed before their brokers end."""
     made: Clients = {}
     yield made
     for one in made.values():
@@ -155,7 +156,7 @@ def clients(worlds: WorldOf) -> Iterator[Clients]:
 
 @pytest.fixture(scope="session")
 def client_of(world: World, clients: Clients) -> ClientOf:
-    """A client by name, made on first use; skips the test if this machine does not have it."""
+    """Returns a client by name, created on first use; skips the test if it is not installed."""
     missing = {"kcat": kcat_client.MISSING, "java": why_missing()}
 
     def client(name: str) -> Client:
@@ -171,7 +172,7 @@ def client_of(world: World, clients: Clients) -> ClientOf:
 
 @pytest.fixture(scope="session")
 def fresh_topic(world: World) -> TopicOf:
-    """A topic name that nobody used, from a word that says what it is for."""
+    """Returns an unused topic name that contains the given word."""
     numbers = itertools.count()
     run = os.urandom(3).hex()
 

@@ -1,4 +1,4 @@
-"""A proxy between a client and its brokers that cuts connections in the middle of what passes through."""
+"""A proxy between a client and its brokers that closes connections in the middle of messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BLOCK_BYTES = 4096
 
 
 class CuttingProxy:
-    """Passes bytes on in both directions; after a random number of them, both sides are cut off."""
+    """Forwards bytes in both directions; after a random number of them it closes both sides."""
 
     def __init__(self, bootstrap: str, chance: random.Random, bytes_between_cuts: int) -> None:
         self._targets = [address.rpartition(":") for address in bootstrap.split(",")]
@@ -26,7 +26,7 @@ class CuttingProxy:
         self.cuts = 0
         self._servers: list[asyncio.Server] = []
         self._places: dict[Address, Address] = {}
-        """Where the proxy stands for each broker."""
+        """The proxy's address for each broker."""
 
     @property
     def bootstrap(self) -> str:
@@ -50,10 +50,10 @@ class CuttingProxy:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def take_over(self, producer: Producer) -> None:
-        """From now on every connection of the producer goes through here, whatever the metadata says."""
+        """Routes every connection of the producer through the proxy, whatever the metadata say."""
         brokers = producer._brokers
         update = brokers.update_nodes
-        brokers.update_nodes = lambda nodes: update((node, self._places[address]) for node, address in nodes)  # type: ignore[method-assign] # that is the point
+        brokers.update_nodes = lambda nodes: update((node, self._places[address]) for node, address in nodes)  # type: ignore[method-assign] # redirects the client
 
     def _next_distance(self) -> int:
         return self._chance.randrange(1, 2 * self._bytes_between_cuts)

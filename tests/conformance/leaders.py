@@ -1,4 +1,4 @@
-"""A thread that keeps changing who leads what."""
+"""A thread that moves leaders all the time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EXPECTED = frozenset(
         ErrorCode.election_not_needed,
         ErrorCode.preferred_leader_not_available,  # not in sync at the moment
         ErrorCode.unknown_topic_or_partition,  # just deleted
-        ErrorCode.request_timed_out,  # met another change: ask again
+        ErrorCode.request_timed_out,  # concurrent change: retry
         ErrorCode.not_controller,
         ErrorCode.reassignment_in_progress,
     }
@@ -28,7 +28,8 @@ EXPECTED = frozenset(
 
 
 def wait_until_known(bootstrap: str, topic: str) -> None:
-    """To every broker: the one that creates a topic answers when it knows it, and the others hear of it soon."""
+    """Waits until every broker knows the topic: the one that creates it replies first, the others learn of it soon
+    after."""
     deadline = time.monotonic() + 60
     for address in bootstrap.split(","):
         while True:
@@ -40,8 +41,8 @@ def wait_until_known(bootstrap: str, topic: str) -> None:
 
 
 class Mover:
-    """Gives the newest topics, and some of the others, another leader several times a second, through the admin API:
-    the replicas in another order (AlterPartitionReassignments), then an election of the first (ElectLeaders)."""
+    """Gives the newest topics, and some of the others, another leader several times a second through the admin API: it
+    reorders the replicas (AlterPartitionReassignments), then elects the first (ElectLeaders)."""
 
     def __init__(self, bootstrap: str, chance: random.Random) -> None:
         self._bootstrap = bootstrap
@@ -52,7 +53,7 @@ class Mover:
         """Held during a turn."""
         self._ended = threading.Event()
         self.has_run = False
-        """False if every test so far kept the leaders at rest."""
+        """False if every test so far was marked `leaders_at_rest`."""
         self.answers: Counter[ErrorCode] = Counter()
         self.unreachable = 0
         self._thread = threading.Thread(target=self._run, name="mover", daemon=True)
@@ -70,7 +71,7 @@ class Mover:
         self._runs.set()
 
     def pause(self) -> None:
-        """Returns when no leader moves any more."""
+        """Returns when no move is in progress."""
         self._runs.clear()
         with self._between:
             pass
@@ -88,7 +89,7 @@ class Mover:
                     try:
                         self._turn()
                     except OSError:
-                        self.unreachable += 1  # a broker that is down at the moment
+                        self.unreachable += 1  # the broker is down at the moment
             self._ended.wait(self._chance.uniform(*PAUSE_S))
 
     def _turn(self) -> None:
@@ -110,6 +111,6 @@ class Mover:
                 self.answers[error] += 1
 
     def _other_order(self, led: PartitionLeader) -> tuple[int, ...]:
-        """Another replica first, one that is in sync."""
+        """Returns the replicas with another in-sync one first."""
         first = self._chance.choice([each for each in led.in_sync if each != led.leader])
         return (first, *(each for each in led.replicas if each != first))

@@ -1,9 +1,9 @@
-"""A worker of our own: reads from a topic, writes what it makes of it to another one, exactly once.
+"""A worker with Ottla's client: reads from a topic, transforms, and writes to another topic, exactly once.
 
     python -m tests.conformance.own_worker BOOTSTRAP SOURCE TARGET GROUP UNTIL [CRASH]
 
-It ends when the group has read UNTIL records. With CRASH, one of `CRASHES`, its process dies there in its third
-transaction: without a word to anybody, as with kill -9.
+It ends when the group has read UNTIL records. With CRASH, one of `CRASHES`, its process dies at that point of its third
+transaction, as with kill -9.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Crash:
             os._exit(9)
 
     def on_request(self) -> None:
-        """The request to commit has left, and its answer does not arrive any more."""
+        """The commit request was sent; its reply is never received."""
         send = Connection.request
 
         def request(connection: Connection, api_key: int, *arguments: Any, **named: Any) -> Any:
@@ -57,7 +57,7 @@ class Crash:
                 self.here("commit under way")
             return reply
 
-        Connection.request = request  # type: ignore[method-assign,assignment]  # the process dies of it
+        Connection.request = request  # type: ignore[method-assign,assignment]  # kills the process
 
 
 async def work(bootstrap: str, source: str, target: str, group: str, until: int, crash: Crash) -> None:
@@ -83,7 +83,7 @@ async def work(bootstrap: str, source: str, target: str, group: str, until: int,
 
 
 async def positions(consumer: Consumer) -> int:
-    """How many records the group has read: sources here have no gaps."""
+    """Returns how many records the group has read: the sources have no gaps."""
     return sum([await consumer.position(at) for at in consumer.assignment])
 
 

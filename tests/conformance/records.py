@@ -1,4 +1,4 @@
-"""The records that every client writes and reads: all the forms that a record can have."""
+"""The records that every client writes and reads, in all forms that a record can have."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import time
 
 from tests.conformance.clients.interface import Ability, Client, Record
 
-TIME_MS = (int(time.time()) - 3600) * 1000  # recent, or retention would take the records away
+TIME_MS = (int(time.time()) - 3600) * 1000  # recent, or retention would delete the records
 
 
 def sample(client: Client) -> list[Record]:
-    """A batch's worth, without the forms that this client cannot write."""
+    """Returns sample records without the forms that this client cannot write."""
     records = [
         Record(b"first", b"key"),
         Record(b"no key"),
@@ -18,7 +18,7 @@ def sample(client: Client) -> list[Record]:
         Record(b"unicode: \xc3\xa9\xe2\x82\xac\xf0\x9f\x90\x9e", "schl\u00fcssel".encode()),
         *(Record(b"compressible " * 40, b"key %d" % number) for number in range(40)),
     ]
-    if Ability.ADMIN in client.abilities:  # any library; kcat's delimiters and -Z leave these two out
+    if Ability.ADMIN in client.abilities:  # kcat's delimiters and -Z exclude these two
         records += [Record(b"", b""), Record(bytes(range(256)), bytes(range(255, -1, -1)))]
     if Ability.HEADERS in client.abilities:
         records += [Record(b"headers", b"h", (("name", b"value"), ("name", b"again"), ("empty", b"")))]

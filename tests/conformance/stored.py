@@ -1,4 +1,4 @@
-"""The batches of a partition as they are stored: what a client really sent, whatever its settings promised."""
+"""Reads the stored batches of a partition, to see what a client really sent, whatever its settings were."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ottla.protocol.wire.headers import parse_response_header, request_header
 MOVED = (ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch, ErrorCode.unknown_topic_or_partition)
 FETCH = 1
 VERSION = 12
-"""The last one with topic names."""
+"""The last version with topic names."""
 
 
 def stored_batches(bootstrap: str, topic: str, record_count: int) -> list[BatchHeader]:
-    """Of the first few megabytes of partition 0.
+    """Returns the batches in the first few megabytes of partition 0.
 
-    Asks again while its leader moves, and while a new leader does not know yet that all of them are committed.
+    Retries while the leader moves, and until a new leader knows that all of them are committed.
     """
     deadline = time.monotonic() + 60
     while True:

@@ -1,4 +1,4 @@
-"""Topics, partitions, configurations and offsets, through each client's own admin calls."""
+"""Topics, partitions, configurations and offsets through each client's admin API."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.worlds(ONE_BROKER, LEADERS_MOVE)
 
 
 def eventually(client: Client, topic: str, partitions: int | None) -> None:
-    """Waits until the client's view of the topic is this. Kafka's metadata follows its controller with a delay."""
+    """Waits until the client sees the expected topic. Kafka's metadata follow its controller with a delay."""
     deadline = time.monotonic() + SOON_S
     while (found := client.topics().get(topic)) != partitions and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -26,7 +26,7 @@ def eventually(client: Client, topic: str, partitions: int | None) -> None:
 
 
 def eventually_config(client: Client, topic: str, retention_ms: str) -> dict[str, str | None]:
-    """Waits until whichever broker is asked says this. One that has said so has the whole change."""
+    """Waits until any broker returns the expected config. A broker that does has the whole change."""
     deadline = time.monotonic() + SOON_S
     while (found := client.configs(topic))["retention.ms"] != retention_ms and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -72,7 +72,7 @@ def test_partitions_are_added(client_of: ClientOf, fresh_topic: TopicOf, name: s
 
 @pytest.mark.parametrize("name", ADMINS)
 def test_default_configs_are_kafkas(client_of: ClientOf, fresh_topic: TopicOf, world: World, name: str) -> None:
-    """But for min.insync.replicas: ours is a majority."""
+    """Except min.insync.replicas: Ottla's default is a majority."""
     client = client_of(name)
     topic = fresh_topic("defaults")
     client.create_topic(topic)
@@ -103,7 +103,7 @@ def test_configs_are_set_at_creation_and_altered(
     assert client.configs(topic)["retention.ms"] == "60000"
     client.alter_config(topic, "retention.ms", "120000")
     found = eventually_config(client, topic, "120000")
-    # The old AlterConfigs replaces the whole set; the incremental one changes what it names.
+    # The old AlterConfigs replaces the whole set; the incremental one changes only the given keys.
     kept = Ability.INCREMENTAL_CONFIGS in client.abilities
     assert found["max.message.bytes"] == ("5000" if kept else "1048588")
 
@@ -140,7 +140,7 @@ def test_all_records_are_deleted(client_of: ClientOf, fresh_topic: TopicOf, name
 @pytest.mark.parametrize("codec", ["none", "lz4"])
 @pytest.mark.parametrize("name", NAMES)
 def test_offsets_by_time(client_of: ClientOf, fresh_topic: TopicOf, name: str, codec: str) -> None:
-    """Exact inside a batch, compressed or not."""
+    """Exact within a batch, compressed or not."""
     client = client_of(name)
     writer = client if Ability.TIMESTAMPS in client.abilities else client_of("confluent-kafka")
     topic = fresh_topic("times")
@@ -149,7 +149,7 @@ def test_offsets_by_time(client_of: ClientOf, fresh_topic: TopicOf, name: str, c
     writer.write(topic, [Record(b"x", timestamp_ms=TIME_MS + 100 * n) for n in range(10, 20)], codec=codec)
     times = [0, TIME_MS, TIME_MS + 1, TIME_MS + 700, TIME_MS + 1450, TIME_MS + 1900]
     assert [client.offset_for_time(topic, when) for when in times] == [0, 0, 1, 7, 15, 19]
-    # librdkafka answers "nothing that late" with the end of the log, the others with nothing.
+    # librdkafka returns the end of the log for a time after the last record, the others return nothing.
     assert client.offset_for_time(topic, TIME_MS + 1901) in (None, 20)
 
 
@@ -193,7 +193,7 @@ def test_java_describes_the_log_directories(client_of: ClientOf, fresh_topic: To
     nodes = [str(node) for node in range(1, world.replicas + 1)]
     expected = {(node, index) for node in nodes for index in ("0", "1")}
     deadline = time.monotonic() + SOON_S
-    while True:  # a follower begins its replica when it hears of the topic
+    while True:  # a follower creates its replica when it learns of the topic
         found = {(node, index): (int(size), int(total)) for node, index, size, total in client.ask("log-dirs", topic)}
         if set(found) == expected or time.monotonic() > deadline:
             break

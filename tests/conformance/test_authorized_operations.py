@@ -46,7 +46,7 @@ def topic(client_of: ClientOf, fresh_topic: TopicOf, bootstrap: str) -> str:
 
 @pytest.fixture(params=["classic", "consumer"])
 def group(request: pytest.FixtureRequest, bootstrap: str, topic: str) -> tuple[str, str]:
-    """A group without members, and its protocol."""
+    """Creates a group without members; returns its name and its protocol."""
     name = f"{topic}-group"
     ConfluentGroupUser(bootstrap).consume(name, topic, 1, request.param)
     return name, request.param
@@ -101,7 +101,7 @@ async def asked_raw(bootstrap: str, key: int, version: int, **values: Any) -> An
 @pytest.mark.parametrize("of_topics", [True, False])
 @pytest.mark.parametrize("version", [8, 10, 13])
 def test_metadata(bootstrap: str, topic: str, version: int, of_topics: bool, of_cluster: bool) -> None:
-    """A topic that does not exist has them too; from v11 on those of the cluster have an API of their own."""
+    """Also for a topic that does not exist; from v11 on the cluster's operations have a separate API."""
     ids = {"topic_id": None} if version >= 10 else {}
     asked = [{"name": name, **ids} for name in (topic, f"{topic}-absent")]
     included = {"include_topic_authorized_operations": of_topics}

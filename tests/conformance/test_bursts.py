@@ -1,4 +1,4 @@
-"""A burst that is larger than every limit of a broker, all of it in flight (librdkafka's test 0041).
+"""A burst larger than every limit of a broker, all of it in flight (librdkafka's test 0041).
 
 It once deadlocked a cluster: requests that waited for followers filled the memory that the followers' fetches needed.
 """
@@ -49,7 +49,7 @@ def test_a_burst_of_a_producer_without_idempotence(world: World, durability: str
         producer.produce(name, value, on_delivery=on_delivery)
     assert producer.flush(TIMEOUT_S) == 0, f"not within {TIMEOUT_S} s: {outcomes}"
     assert outcomes == {"delivered": COUNT}
-    # Whoever had a request rejected would have sent its records again.
+    # A rejected request would have been sent again.
     consumer = Consumer({"bootstrap.servers": world.bootstrap, "group.id": "nobody"})
     assert consumer.get_watermark_offsets(TopicPartition(name, 0), timeout=30) == (0, COUNT)
     consumer.close()

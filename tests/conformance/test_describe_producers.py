@@ -58,7 +58,7 @@ def test_each_replica_knows_an_open_transaction(bootstrap: str, topic: str) -> N
     for host, port in brokers(bootstrap):
         deadline_s = time.monotonic() + DEADLINE_S
         found = asyncio.run(described(host, port, topic))
-        while not found.active_producers and time.monotonic() < deadline_s:  # a follower may be behind
+        while not found.active_producers and time.monotonic() < deadline_s:  # a follower may lag
             assert found.error_code is ErrorCode.none
             found = asyncio.run(described(host, port, topic))
         assert found.error_code is ErrorCode.none

@@ -1,4 +1,4 @@
-"""librdkafka reads from a follower in its rack, and from the leader when that one is gone or hangs (KIP-392)."""
+"""librdkafka reads from a follower in its rack, and from the leader when that follower is down or hangs (KIP-392)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TOPIC = "orders"
 
 
 class Racks:
-    """Three brokers of one cluster, each in a rack and on a thread of its own."""
+    """Three brokers of one cluster, each in a rack and on its own thread."""
 
     def __init__(self, directory: Path) -> None:
         self.brokers = {number: BrokerThread(settings(directory, number), number) for number in (1, 2, 3)}
@@ -40,11 +40,11 @@ class Racks:
         return running.broker
 
     def bytes_read(self, number: int) -> int:
-        """By consumers, at this broker."""
+        """Bytes that consumers have read from this broker."""
         return self.broker(number).traffic.by_consumers.bytes
 
     def create_topic(self) -> tuple[int, int]:
-        """The leader and a follower, when all replicas are in sync."""
+        """Creates a topic and returns its leader and a follower when all replicas are in sync."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         admin.create_topics([NewTopic(TOPIC, 1, 3)])[TOPIC].result(TIMEOUT_S)
         until(lambda: len(admin.list_topics(TOPIC).topics[TOPIC].partitions[0].isrs) == 3)
@@ -58,7 +58,7 @@ class Racks:
         assert producer.flush(TIMEOUT_S) == 0
 
     def hang(self, number: int, released: threading.Event) -> None:
-        """Its event loop does nothing more until the event is set: the connections stay open."""
+        """Blocks the broker's event loop until the event is set: the connections stay open."""
 
         async def hang() -> None:
             released.wait()  # blocks the loop, not only this task

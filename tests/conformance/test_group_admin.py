@@ -1,4 +1,4 @@
-"""Groups with every client: one member that reads, commits and goes on; and what administrators see and change."""
+"""Groups with every client: a member that reads, commits and resumes; and the operations of administrators."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def group(fresh_topic: TopicOf) -> str:
 
 @pytest.fixture
 def write_more(client_of: ClientOf, topic: str) -> WriteMore:
-    """Writes so many records to both partitions in turn; returns their values."""
+    """Writes that many records to both partitions alternately; returns their values."""
     written = 0
 
     def write(count: int) -> list[bytes]:
@@ -93,7 +93,7 @@ def test_a_member_goes_on_where_it_was(
 
 
 def test_a_group_goes_from_client_to_client(user_of: UserOf, write_more: WriteMore, topic: str, group: str) -> None:
-    """Also from one protocol to the other, while nobody is in it."""
+    """Also from one protocol to the other, while the group is empty."""
     for name, protocol in MEMBERS:
         written = write_more(6)
         assert sorted(user_of(name).consume(group, topic, 6, protocol)) == sorted(written), (name, protocol)
@@ -106,7 +106,7 @@ def test_a_group_goes_from_client_to_client(user_of: UserOf, write_more: WriteMo
 def with_member(
     request: pytest.FixtureRequest, bootstrap: str, client_of: ClientOf, topic: str, group: str
 ) -> Iterator[str]:
-    """The group's protocol, while there is one member in it."""
+    """Yields the group's protocol while it has one member."""
     client_of("confluent-kafka").write(topic, [Record(b"x", partition=at % 2) for at in range(10)])
     with member(bootstrap, group, topic, request.param) as consumer:
         assert len(read_and_commit(consumer, topic, 10)) == 10
@@ -142,7 +142,7 @@ def test_what_a_group_with_a_member_refuses(
 
 @pytest.mark.parametrize("name", CHANGERS)
 def test_the_life_of_a_group(user_of: UserOf, write_more: WriteMore, topic: str, group: str, name: str) -> None:
-    """Offsets of a group that never had a member; then a member that goes on from them; then the end."""
+    """Offsets of a group that never had a member; then a member that resumes from them; then its deletion."""
     admin = user_of(name)
     written = write_more(10)
     admin.alter_offsets(group, {(topic, 0): 3, (topic, 1): 4})

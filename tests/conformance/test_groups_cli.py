@@ -1,6 +1,6 @@
-"""`ottla groups` on groups that other people's clients made.
+"""`ottla groups` on groups of other client libraries.
 
-Runs against Apache Kafka too (OTTLA_CONFORMANCE_BOOTSTRAP), whose groups it shows and moves in the same way.
+Also runs against Apache Kafka (OTTLA_CONFORMANCE_BOOTSTRAP), whose groups it shows and resets in the same way.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Done(NamedTuple):
 
 
 class Commands:
-    """Runs `ottla groups` against the brokers, in this process: to start another one takes longer than the command."""
+    """Runs `ottla groups` in this process, since starting another one takes longer than the command."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
@@ -56,7 +56,7 @@ class Commands:
         return json.loads(self(*arguments, "--json").stdout)
 
     def fails(self, *arguments: str) -> str:
-        """The sentence."""
+        """Returns the error message."""
         return self(*arguments, expected=1).stderr.splitlines()[-1]
 
     def committed(self, group: str) -> list[int | None]:
@@ -70,7 +70,7 @@ def groups(bootstrap: str) -> Commands:
 
 @pytest.fixture
 def topic(bootstrap: str, world: World, fresh_topic: TopicOf) -> str:
-    """Three partitions with a record for each second of twenty, an hour ago: one batch each."""
+    """Three partitions with a record for each of twenty seconds, an hour ago: one batch each."""
     name = fresh_topic("lag")
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(name, num_partitions=PARTITIONS, replication_factor=world.replicas)])[name].result(
@@ -81,16 +81,16 @@ def topic(bootstrap: str, world: World, fresh_topic: TopicOf) -> str:
     for index in range(RECORDS):
         for partition in range(PARTITIONS):
             producer.produce(name, b"%d" % index, partition=partition, timestamp=begin_ms + index * 1000)
-        assert producer.flush(WAIT_S) == 0  # a batch of its own for each record
+        assert producer.flush(WAIT_S) == 0  # a separate batch for each record
     return name
 
 
 def commit(bootstrap: str, group: str, offsets: dict[tuple[str, int], int]) -> None:
-    """A group without members, as a reader that assigns partitions to itself makes it."""
+    """Creates a group without members, as a reader does that assigns partitions to itself."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False})
     places = [TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
     deadline = time.monotonic() + WAIT_S
-    while True:  # a coordinator that is only just being made says so, and librdkafka passes it on
+    while True:  # librdkafka passes on the error of a coordinator that is still being created
         try:
             consumer.commit(offsets=places, asynchronous=False)
             break
@@ -147,7 +147,7 @@ def test_a_group_with_a_member(groups: Commands, topic: str, fresh_topic: TopicO
         assert lag == [(5, RECORDS, RECORDS - 5)] * PARTITIONS
         assert {each["member_id"] for each in described["partitions"]} == {one["member_id"]}
         assert described["lag"] == PARTITIONS * (RECORDS - 5)
-        # The sixth record is five seconds younger than an hour, and this test takes its time.
+        # The sixth record is five seconds younger than an hour, and this test takes some time.
         assert 3595 <= described["lag_seconds"] < 3595 + 10 * WAIT_S
 
         (listed,) = [each for each in groups.json("list") if each["name"] == group]
@@ -248,7 +248,7 @@ def test_records_that_were_deleted_unread(groups: Commands, topic: str, fresh_to
 
 @pytest.mark.worlds(ONE_BROKER, LEADERS_MOVE)
 def test_the_time_of_records_that_are_large(groups: Commands, topic: str, fresh_topic: TopicOf) -> None:
-    """A broker sends one batch that is larger than it was asked for, not one of each partition."""
+    """A broker returns one batch that is larger than the limit, not one of each partition."""
     group = fresh_topic("group")
     producer = Producer({"bootstrap.servers": groups.bootstrap, "enable.idempotence": True})
     sizes = {0: 500_000, 1: 100, 2: 60_000}
@@ -271,12 +271,12 @@ def test_a_group_of_kafka_python(groups: Commands, topic: str, fresh_topic: Topi
         enable_auto_commit=False,
         auto_offset_reset="earliest",
     )
-    # If the group forms before kafka-python knows the topic, it keeps an assignment of nothing.
+    # If the group forms before kafka-python knows the topic, it keeps an empty assignment.
     assert len(reader.partitions_for_topic(topic) or ()) == PARTITIONS
     reader.subscribe([topic])
     deadline = time.monotonic() + WAIT_S
     while len(reader.assignment()) < PARTITIONS:
-        # Until there are records: a poll that ends in the midst of a rebalance forgets the assignment that comes then.
+        # Until there are records: a poll that ends during a rebalance discards the assignment that follows.
         reader.poll(timeout_ms=WAIT_S * 1000)
         assert time.monotonic() < deadline, "no assignment"
     reader.commit({KafkaPythonPartition(topic, index): OffsetAndMetadata(8, "", -1) for index in range(PARTITIONS)})

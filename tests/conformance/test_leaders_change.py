@@ -1,5 +1,5 @@
-"""The leader is killed, or restarted in order, while a client writes and another one reads: every client goes on by
-itself, and what was acknowledged is there once and in order."""
+"""The leader is killed or restarted in order while one client writes and another reads: both continue by themselves,
+and acknowledged records are present once and in order."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_the_leader_goes_in_mid_stream(
 def lose_the_leader(world: World, clients: tuple[Client, Client], topic: str, fault: str, pause_ms: int) -> bool:
     """Checks what is written and read across the fault. Returns False if the writer ended before the fault did.
 
-    On a busy machine the fault takes seconds. Such a run is correct and shows nothing, so the caller repeats it with a
+    On a busy machine the fault takes seconds. Such a run is correct but shows nothing, so the caller repeats it with a
     slower writer.
     """
     assert world.cluster is not None
@@ -61,7 +61,7 @@ def lose_the_leader(world: World, clients: tuple[Client, Client], topic: str, fa
             FAULTS[fault](broker)
             time.sleep(DOWN_S)
             in_mid_stream = not writing.done()
-        finally:  # other tests need it too
+        finally:  # other tests need the broker too
             if not broker.running:
                 broker.start()
         offsets = writing.result(120)

@@ -357,7 +357,7 @@ def test_up_ends_cleanly_on_a_signal(tmp_path: Path, number: signal.Signals) -> 
 
 
 def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
-    """Both signals wait while the process is stopped, so it finds them together when it goes on."""
+    """Both signals are pending while the process is stopped, so it gets them together when it continues."""
     broker = BrokerProcess(tmp_path / "data").start()
     for number in (signal.SIGSTOP, signal.SIGINT, signal.SIGTERM, signal.SIGCONT):
         os.kill(broker.pid, number)
@@ -392,7 +392,7 @@ def test_produce_ends_on_an_interruption_while_it_waits_for_a_line(bootstrap: st
         process.stdin.flush()
         reading = [*COMMAND, "consume", topic, "--from-beginning", "-n", "1", "-b", bootstrap]
         read = subprocess.run(reading, capture_output=True, timeout=60, check=False)
-        while b"does not exist" in read.stderr:  # the producer is still on its way
+        while b"does not exist" in read.stderr:  # the producer has not created it yet
             read = subprocess.run(reading, capture_output=True, timeout=60, check=False)
         assert read.stdout == b"a line\n"
         process.send_signal(signal.SIGINT)

@@ -1,7 +1,7 @@
-"""Our own client against a real broker: by record, by Arrow table, through cut connections and restarts.
+"""Ottla's client against a real broker: by record, by Arrow table, through closed connections and restarts.
 
-Like the other tests here it also runs against Apache Kafka (OTTLA_CONFORMANCE_BOOTSTRAP), apart from what needs a
-broker process of its own.
+Like the other tests here it also runs against Apache Kafka (OTTLA_CONFORMANCE_BOOTSTRAP), except where a test needs its
+own broker process.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ async def create(bootstrap: str, topic: str, partitions: int = 1, **configs: str
 
 
 async def read_all(bootstrap: str, topic: str, **settings: object) -> list[ConsumerRecord]:
-    """Everything up to what is the end now."""
+    """Reads everything up to the current end."""
     async with Consumer(bootstrap, auto_offset_reset="earliest", **settings) as consumer:  # type: ignore[arg-type] # any
         partitions = await consumer.partitions(topic)
         consumer.assign(partitions)
@@ -59,7 +59,7 @@ async def read_all(bootstrap: str, topic: str, **settings: object) -> list[Consu
 
 
 async def eventually(ask: Callable[[], Awaitable[T]], holds: Callable[[T], bool]) -> T:
-    """A change is visible at once at the broker that made it, and at the others soon after."""
+    """Retries: a change is visible at once on the broker that made it, and soon after on the others."""
     deadline = time.monotonic() + 60
     while not holds(found := await ask()):
         assert time.monotonic() < deadline, found
@@ -226,7 +226,7 @@ async def test_topics_that_do_not_exist(bootstrap: str, fresh_topic: TopicOf) ->
 
 
 async def test_a_topic_that_is_created_again(bootstrap: str, fresh_topic: TopicOf) -> None:
-    """Another log under the same name: its offsets begin at 0, and both clients go over to it."""
+    """A new log under the same name: its offsets start at 0, and both clients switch to it."""
     topic = await create(bootstrap, fresh_topic("again"))
     reader = Consumer(bootstrap, auto_offset_reset="earliest")
     async with Producer(bootstrap) as producer, reader as consumer, Admin(bootstrap) as admin:
@@ -331,10 +331,10 @@ async def test_the_cluster(bootstrap: str, fresh_topic: TopicOf) -> None:
 async def test_cut_connections_neither_lose_nor_double_nor_reorder(
     bootstrap: str, fresh_topic: TopicOf, seed: int
 ) -> None:
-    """A proxy cuts connections at random, in the middle of requests and of replies."""
+    """A proxy closes connections at random, in the middle of requests and replies."""
     topic = await create(bootstrap, fresh_topic("cut"), partitions=2)
     async with CuttingProxy(bootstrap, random.Random(seed), bytes_between_cuts=15_000) as proxy:
-        # The broker names its own address in its metadata, so only the first connection would meet the proxy.
+        # The broker's metadata name its own address, so only the first connection would use the proxy.
         async with Producer(proxy.bootstrap, batch_bytes=4000, retry_backoff_ms=5) as producer:
             proxy.take_over(producer)
             for number in range(4000):
@@ -348,7 +348,7 @@ async def test_cut_connections_neither_lose_nor_double_nor_reorder(
 
 
 async def test_a_restart_in_the_middle(tmp_path: Path) -> None:
-    """Killed with -9 and started again while a producer and a consumer are at work."""
+    """Killed with -9 and restarted while a producer and a consumer work."""
     broker = BrokerProcess(tmp_path / "data").start()
     try:
         topic = await create(broker.bootstrap, "restart")
@@ -369,7 +369,7 @@ async def test_a_restart_in_the_middle(tmp_path: Path) -> None:
 
 
 async def _produce_numbers(bootstrap: str, topic: str, count: int) -> list[int]:
-    """The offsets that were acknowledged."""
+    """Returns the acknowledged offsets."""
     async with Producer(bootstrap, batch_bytes=2000, retry_backoff_ms=20) as producer:
         sent = []
         for number in range(count):
@@ -390,11 +390,11 @@ async def _consume_numbers(bootstrap: str, topic: str, count: int) -> list[int]:
 
 
 async def test_a_loop_of_enqueues_sends_from_its_first_record_on(bootstrap: str, fresh_topic: TopicOf) -> None:
-    """Also when the topic's metadata is not known yet: what waits for it must not pile up without a bound."""
+    """Also while the topic's metadata are unknown: pending records must not accumulate without bound."""
     topic = await create(bootstrap, fresh_topic("own-enqueue"))
     enqueued, deadline_s = 0, time.monotonic() + 60
     async with Producer(bootstrap) as producer:
-        # Longer than it takes, if a leader moves just then.
+        # Longer than necessary, in case a leader moves just then.
         while enqueued < 100_000 or producer.acknowledged_count == 0:
             assert time.monotonic() < deadline_s, "nothing was sent while the loop ran"
             await producer.enqueue(topic, b"x" * 100, partition=0)

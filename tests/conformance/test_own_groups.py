@@ -1,7 +1,7 @@
-"""Our own consumer in groups, on a real broker: with librdkafka in one group, put out, and from the command line.
+"""Ottla's consumer in groups on a real broker: mixed with librdkafka, fenced, and from the command line.
 
-Like the other tests here it also runs against Apache Kafka. `tests/processes/groups` has members of several libraries
-that are killed and paused, and coordinators too; `tests/unit/client/test_client_groups.py` has what needs time to pass.
+Like the other tests here it also runs against Apache Kafka. `tests/processes/groups` kills and pauses members of
+several libraries and coordinators; `tests/unit/client/test_client_groups.py` has the tests that need virtual time.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ WAYS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "consumer": ({"group_protocol": "consumer"}, {"group.protocol": "consumer"}),
 }
-"""Settings of ours and of librdkafka's."""
+"""Settings of Ottla's consumer and of librdkafka's."""
 
 
 class Librdkafka:
-    """A member in a thread: reads and commits until it is told to end."""
+    """A member in a thread: reads and commits until it is stopped."""
 
     def __init__(self, bootstrap: str, group: str, topic: str, settings: dict[str, Any]) -> None:
         self.found: list[bytes] = []
@@ -104,7 +104,7 @@ async def read_for_ever(consumer: Consumer, topic: str, found: list[bytes]) -> N
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_one_group_of_two_libraries(bootstrap: str, fresh_topic: TopicOf, way: str) -> None:
-    """Whichever member leads, all understand it: ours is there first, then one of librdkafka's, then ours again."""
+    """Whichever member leads, all understand it: Ottla's joins first, then one of librdkafka, then another of Ottla."""
     topic = await create(bootstrap, fresh_topic("own-group"))
     group = f"mixed-{topic}"
     ours, theirs = WAYS[way]
@@ -131,7 +131,7 @@ async def test_one_group_of_two_libraries(bootstrap: str, fresh_topic: TopicOf, 
         assert sorted({int(value) for value in found + other.found}) == list(range(COUNT))
         assert found
         assert other.found
-        first.cancel()  # the leader of a classic group goes, in order
+        first.cancel()  # the leader of a classic group leaves in order
         await asyncio.wait([first])
         await assignment(bootstrap, group, 2, timeout_s=WAIT_S)
         await fill(bootstrap, topic, first=COUNT)
@@ -160,7 +160,7 @@ async def test_offsets_of_one_library_are_those_of_the_other(bootstrap: str, fre
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 async def test_a_fenced_member(bootstrap: str, fresh_topic: TopicOf, protocol: str) -> None:
-    """Removed from outside, as an administrator may; and, classic, replaced by one with the same instance id."""
+    """Removed by an administrator; and, in a classic group, replaced by a member with the same instance id."""
     topic = await create(bootstrap, fresh_topic("own-fenced"))
     group = f"fenced-{topic}"
     lost: list[TopicPartition] = []
@@ -169,7 +169,7 @@ async def test_a_fenced_member(bootstrap: str, fresh_topic: TopicOf, protocol: s
         consumer.subscribe([topic], on_lost=lost.extend)
         while len(consumer.assignment) < PARTITIONS:
             await consumer.fetch_records(timeout_ms=100)
-        while consumer.group_identity is not None:  # noqa: ASYNC110 - away for longer than it may be, nobody says so
+        while consumer.group_identity is not None:  # noqa: ASYNC110 - the removal after a timeout raises no event
             await asyncio.sleep(0.1)
         with pytest.raises(CommitFailedError, match="the group has gone on without this consumer"):
             await consumer.commit({(topic, 0): 1})

@@ -1,8 +1,8 @@
-"""Our own transactional producer and our own reader of committed records, on real brokers.
+"""Ottla's transactional producer and read_committed consumer on real brokers.
 
-On one broker and on three whose leaders move; with transaction version 2 and as on brokers before it. Like the other
-tests here they also run against Apache Kafka. `tests/unit/client/test_client_transactions.py` has each answer that a
-coordinator can give.
+On one broker and on three whose leaders move; with transaction version 2 and as on older brokers. Like the other tests
+here they also run against Apache Kafka. `tests/unit/client/test_client_transactions.py` covers each reply of a
+coordinator.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ pytestmark = pytest.mark.worlds(ONE_BROKER, LEADERS_MOVE)
 
 @pytest.fixture(params=[1, 2], ids=["version-1", "version-2"])
 def version(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """With 1 the client does not look for the feature, so it speaks as to a broker that does not have it."""
+    """With 1 the client does not look for the feature, so it behaves as with an older broker."""
     if request.param == 1:
         monkeypatch.setattr(asking, "TRANSACTION_VERSION", "none")
     return int(request.param)
@@ -60,7 +60,7 @@ async def made(world: World, topic: str, partitions: int = PARTITIONS) -> str:
 
 @contextmanager
 def resting(world: World) -> Iterator[None]:
-    """A reader comes to the end only if leaders rest."""
+    """Stops the moves of leaders, without which a reader may not reach the end."""
     if world.mover is not None:
         world.mover.pause()
     yield
@@ -69,7 +69,7 @@ def resting(world: World) -> Iterator[None]:
 
 
 async def read(world: World, topic: str, isolation: Any = "read_committed") -> list[bytes]:
-    """Everything, partition by partition, when no transaction is open any more."""
+    """Reads everything, partition by partition, once no transaction is open."""
     found: list[bytes] = []
     settings = {"isolation_level": isolation, "auto_offset_reset": "earliest"}
     with resting(world):
@@ -84,7 +84,7 @@ async def read(world: World, topic: str, isolation: Any = "read_committed") -> l
 
 
 async def stable_ends(consumer: Consumer) -> dict[Any, int]:
-    """Markers are written behind a commit: when they are there, nothing is open any more."""
+    """Waits for the markers, which are written after a commit returns: then no transaction is open."""
     async with Consumer(consumer._brokers.bootstrap_text) as plain:
         while True:
             ends = await consumer.end_offsets(consumer.assignment)
@@ -101,7 +101,7 @@ async def in_partitions(transaction: Transaction, topics: list[str], name: str) 
 
 
 async def end_in_turn(producer: Producer, topics: list[str], number: int) -> list[tuple[str, bytes]]:
-    """Committed, aborted, or aborted after all of it was acknowledged."""
+    """Commits, aborts, or aborts after all records were acknowledged."""
     async with producer.transaction() as transaction:
         values = await in_partitions(transaction, topics, f"{number}")
         if number % 3 == 2:
@@ -160,7 +160,7 @@ async def take(consumer: Consumer, count: int) -> list[Any]:
 
 
 async def test_a_new_producer_fences_the_one_before(world: World, fresh_topic: TopicOf, version: int) -> None:
-    """And what the old one had open is aborted before the new one begins."""
+    """The old producer's open transaction is aborted before the new one begins."""
     topic, name = await made(world, fresh_topic("own-fenced"), 1), fresh("fenced")
     async with Producer(world.bootstrap, transactional_id=name) as old:
         transaction = await old.transaction().__aenter__()
@@ -180,7 +180,7 @@ async def test_a_transaction_that_takes_too_long(world: World, fresh_topic: Topi
     async with Producer(world.bootstrap, transactional_id=name, transaction_timeout_ms=1000) as producer:
         transaction = await producer.transaction().__aenter__()
         await transaction.send(topic, b"slow")
-        assert await read(world, topic) == []  # when the coordinator has aborted it
+        assert await read(world, topic) == []  # once the coordinator has aborted it
         with pytest.raises(ProducerFencedError, match="transaction_timeout_ms=1000"):
             await transaction.commit()
     async with Producer(world.bootstrap, transactional_id=name) as producer, producer.transaction() as transaction:
@@ -190,7 +190,7 @@ async def test_a_transaction_that_takes_too_long(world: World, fresh_topic: Topi
 
 @pytest.mark.worlds(ONE_BROKER)
 async def test_a_program_that_sends_again_after_a_restart_writes_twice(world: World, fresh_topic: TopicOf) -> None:
-    """Idempotence knows a producer and its retries, not a program: whoever starts again is another producer."""
+    """Idempotence covers a producer's retries, not a program: after a restart it is another producer."""
     topic = await made(world, fresh_topic("own-again"), 1)
     for _ in range(2):
         async with Producer(world.bootstrap) as producer:
@@ -208,11 +208,11 @@ async def fill(world: World, topic: str, count: int) -> list[bytes]:
 
 
 class TroubleError(Exception):
-    """Of the program's own."""
+    """An error of the program itself."""
 
 
 class Worker:
-    """Reads, writes and commits; fails at random, and goes back to what its group has committed."""
+    """Reads, writes and commits; fails at random, and seeks back to the committed offsets."""
 
     def __init__(self, world: World, source: str, target: str, group: str, chance: random.Random) -> None:
         self.aborts = 0
@@ -248,7 +248,7 @@ class Worker:
 
 @asynccontextmanager
 async def running(start: Callable[[], Any]) -> AsyncIterator[Callable[[], Any]]:
-    """Gives a function that ends a worker and starts another one."""
+    """Yields a function that ends a worker and starts another one."""
     tasks = [asyncio.create_task(start()), asyncio.create_task(start())]
 
     async def replace() -> None:
@@ -273,7 +273,7 @@ async def running(start: Callable[[], Any]) -> AsyncIterator[Callable[[], Any]]:
 async def test_consume_transform_produce(
     world: World, fresh_topic: TopicOf, protocol: str, version: int, seed: int
 ) -> None:
-    """Workers come and go, fail and are assigned anew: the output equals the input."""
+    """Workers start, stop, fail and get new assignments: the output equals the input."""
     source, target = await made(world, fresh_topic("own-source")), await made(world, fresh_topic("own-target"))
     expected = await fill(world, source, COUNT)
     group = fresh("own-copy")
@@ -310,7 +310,7 @@ async def committed_by(consumer: Consumer, topic: str) -> int:
 async def test_a_member_that_was_put_out_commits_nothing(
     world: World, fresh_topic: TopicOf, protocol: Any, version: int
 ) -> None:
-    """KIP-447: it has read, somebody else has read the same meanwhile, and only one of them is committed."""
+    """KIP-447: a removed member and its successor have read the same records, and only one of them commits."""
     source, target = await made(world, fresh_topic("own-source"), 1), await made(world, fresh_topic("own-target"), 1)
     group = fresh("own-zombie")
     async with Producer(world.bootstrap) as plain:
@@ -358,7 +358,7 @@ async def test_a_worker_that_dies_at_any_step(world: World, fresh_topic: TopicOf
     assert died.returncode == 9
     await asyncio.to_thread(subprocess.run, command, timeout=WAIT_S, check=True)
     assert sorted(await read(world, target)) == sorted(expected)
-    # Where it died with records written and not committed, they are in the log, and nobody sees them.
+    # If it died with uncommitted records written, they are in the log, and no reader sees them.
     leaves_more = where in ("written", "offsets sent")
     assert (len(await read(world, target, "read_uncommitted")) > len(expected)) == leaves_more
 
@@ -366,7 +366,7 @@ async def test_a_worker_that_dies_at_any_step(world: World, fresh_topic: TopicOf
 @pytest.mark.worlds(ONE_BROKER)
 @pytest.mark.parametrize("committed", [0, 2])
 async def test_what_was_read_and_not_committed_comes_again(world: World, fresh_topic: TopicOf, committed: int) -> None:
-    """Where nothing is committed, from where the consumer began: "latest" would skip what came since."""
+    """Without a committed offset it restarts where the consumer began: "latest" would skip newer records."""
     topic = await made(world, fresh_topic("own-again"), 1)
     async with (
         Producer(world.bootstrap) as plain,
@@ -427,7 +427,7 @@ async def test_where_offsets_in_a_transaction_do_not_go(world: World, fresh_topi
 
 @pytest.mark.worlds(ONE_BROKER)
 async def test_librdkafka_goes_on_where_our_transaction_committed(world: World, fresh_topic: TopicOf) -> None:
-    """Offsets of an aborted transaction are none; those of a committed one are the group's."""
+    """Offsets of an aborted transaction have no effect; those of a committed one are the group's."""
     topic, group = await made(world, fresh_topic("own-offsets"), 1), fresh("own-offsets")
     place = confluent_kafka.TopicPartition(topic, 0)
     theirs = confluent_kafka.Consumer({"bootstrap.servers": world.bootstrap, "group.id": group})

@@ -1,4 +1,5 @@
-"""A broker of three dies between any two steps of a transaction: its leader, its coordinator, or that of the group."""
+"""One of three brokers dies between any two steps of a transaction: the leader, the transaction's coordinator, or the
+group's."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ STEPS = ("read", "written", "offsets sent", "commit under way", "committed")
 AT_ONCE = 5
 WAIT_S = 120
 NAME = "crashes"
-"""Of the group and of the producer."""
+"""The name of the group and the transactional id."""
 
 Crash = Callable[[str], Awaitable[None]]
 
@@ -87,7 +88,7 @@ async def test_a_broker_dies_between_any_two_steps(who: str) -> None:
 
 
 async def one_step(cluster: Cluster, consumer: Consumer, producer: Producer, who: str, step: str) -> int:
-    """One transaction, and one death in it. Who died."""
+    """Runs one transaction in which a broker dies. Returns that broker."""
     died: list[int] = []
 
     async def crash(here: str) -> None:

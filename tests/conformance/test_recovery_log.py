@@ -1,4 +1,4 @@
-"""`KafkaLog` as a log to recover from: on one broker, on three whose leaders move, and on Apache Kafka."""
+"""Recovery from a `KafkaLog`: on one broker, on three whose leaders move, and on Apache Kafka."""
 
 from __future__ import annotations
 

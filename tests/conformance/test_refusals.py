@@ -1,4 +1,4 @@
-"""Kafka's errors for Kafka's mistakes, as each client reports them to its user."""
+"""Kafka's error codes for invalid requests, as each client reports them to its user."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_creating_a_topic_twice(client_of: ClientOf, topic: str, name: str) -> N
 
 @pytest.mark.parametrize("name", ADMINS)
 def test_names_that_collide_in_metrics(client_of: ClientOf, fresh_topic: TopicOf, name: str) -> None:
-    """Kafka refuses a.b beside a_b."""
+    """Kafka rejects a.b beside a_b."""
     client = client_of(name)
     topic = fresh_topic("a.b")
     client.create_topic(topic)
@@ -141,7 +141,7 @@ def test_a_record_without_a_key_on_a_compacted_topic(client_of: ClientOf, fresh_
     client.create_topic(topic, configs={"cleanup.policy": "compact"})
     client.write(topic, [Record(b"x", b"key")])
     refusal = refusal_of(lambda: client.write(topic, [Record(b"x")]))
-    # aiokafka does not know this code and reports it as an unknown one.
+    # aiokafka does not know this code and reports an unknown error.
     expected = ErrorCode.unknown_server_error if name == "aiokafka" else ErrorCode.invalid_record
     assert refusal.error == expected
     assert client.ends(topic) == (0, 1)

@@ -1,7 +1,7 @@
 """Manual replica assignments in CreateTopics and CreatePartitions, through librdkafka's admin client.
 
-The same cases as librdkafka's own test 0081: the placement is exactly the one that was asked for, and an assignment
-that cannot be carried out is refused and changes nothing.
+The same cases as librdkafka's own test 0081: the placement is exactly the requested one, and an invalid assignment is
+rejected and changes nothing.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def brokers(admin: AdminClient) -> list[int]:
 
 
 def rotated(brokers: list[int], first: int, count: int) -> Placement:
-    """Every broker leads in turn. As many replicas as there are brokers, but one less if that leaves two or more."""
+    """Every broker leads in turn. As many replicas as there are brokers, or one less if that leaves two or more."""
     factor = max(1, min(len(brokers), 3) - (len(brokers) > 2))
     return [
         [brokers[(index + position) % len(brokers)] for position in range(factor)]
@@ -59,7 +59,8 @@ def grow(
 
 
 def eventually_placed(admin: AdminClient, topic: str, placement: Placement) -> None:
-    """Kafka's metadata follows its controller with a delay. The first replica of each partition leads it."""
+    """Waits, since Kafka's metadata follow its controller with a delay. The first replica of each partition leads
+    it."""
     wanted = {index: (replicas[0], replicas) for index, replicas in enumerate(placement)}
     deadline = time.monotonic() + TIMEOUT_S
     found: dict[int, Any] = {}

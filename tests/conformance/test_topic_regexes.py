@@ -18,7 +18,7 @@ Rebalance = tuple[str, frozenset[str]]
 
 
 class Member:
-    """A librdkafka consumer that notes each rebalance."""
+    """A librdkafka consumer that records each rebalance."""
 
     def __init__(self, bootstrap: str, group: str) -> None:
         settings = {
@@ -43,7 +43,7 @@ class Member:
         return note
 
     def wait_for(self, *expected: Rebalance) -> None:
-        """Exactly these rebalances, in this order."""
+        """Waits for exactly these rebalances, in this order."""
         deadline_s = time.monotonic() + DEADLINE_S
         while len(self.rebalances) < len(expected) and time.monotonic() < deadline_s:
             message = self._consumer.poll(0.1)
@@ -72,7 +72,7 @@ def member(bootstrap: str, fresh_topic: TopicOf) -> Iterator[Member]:
 
 @pytest.fixture
 def topics(client_of: ClientOf, fresh_topic: TopicOf, bootstrap: str) -> tuple[str, str, str]:
-    """Two that end with .x1 and .x2, and another."""
+    """Two topics that end with .x1 and .x2, and another one."""
     base = fresh_topic("patterns")
     names = f"{base}.x1", f"{base}.x2", fresh_topic("literal")
     for name in names:
@@ -82,7 +82,7 @@ def topics(client_of: ClientOf, fresh_topic: TopicOf, bootstrap: str) -> tuple[s
 
 
 def test_names_come_first_and_matching_topics_later(member: Member, topics: tuple[str, str, str]) -> None:
-    """The reply to the heartbeat that brings an expression has the topics that it names, as Kafka's has."""
+    """The reply to the first heartbeat with an expression has only the topics subscribed by name, as in Kafka."""
     first, second, literal = topics
     regex = f"^{first[:-3]}[.]x.*"
     both = frozenset({first, second})
@@ -119,7 +119,7 @@ def test_the_whole_name_has_to_match(member: Member, topics: tuple[str, str, str
 
 
 def test_an_expression_that_re2_does_not_take(member: Member, topics: tuple[str, str, str]) -> None:
-    """librdkafka sends it to the broker as it is, and passes the answer on."""
+    """librdkafka sends it to the broker unchanged and passes on the error."""
     member.subscribe(r"^(a)\1")
     error = member.wait_for_error()
     assert "regular" in error.str().lower() or "regex" in error.str().lower(), error

@@ -40,7 +40,7 @@ def fresh(name: str) -> str:
 
 
 def read(bootstrap: str, topic: str, isolation: str, partitions: Iterable[int] = (0,)) -> list[bytes]:
-    """Everything up to the end, partition by partition."""
+    """Reads everything up to the end, partition by partition."""
     found: list[bytes] = []
     config = {
         "bootstrap.servers": bootstrap,
@@ -68,7 +68,8 @@ def read(bootstrap: str, topic: str, isolation: str, partitions: Iterable[int] =
 
 
 def until_committed_is(world: World, topic: str, expected: list[bytes], partitions: Iterable[int] = (0,)) -> None:
-    """Markers are written after the producer's commit has returned. A reader comes to the end only if leaders rest."""
+    """Waits, since markers are written after the producer's commit has returned. Leaders must not move, or a reader may
+    not reach the end."""
     if world.mover is not None:
         world.mover.pause()
     end = time.monotonic() + TIMEOUT_S
@@ -129,7 +130,7 @@ def test_a_transaction_that_takes_too_long_is_aborted(world: World, fresh_topic:
     other.begin_transaction()
     other.produce(topic, b"other", partition=0)
     other.commit_transaction(TIMEOUT_S)
-    # It is behind a record of the transaction that stands still: readers get it when that one is aborted.
+    # It follows a record of the open transaction: readers get it when that transaction is aborted.
     until_committed_is(world, topic, [b"other"])
     with pytest.raises(confluent_kafka.KafkaException):
         slow.commit_transaction(TIMEOUT_S)
@@ -155,9 +156,9 @@ def test_what_is_read_and_what_is_written_are_one(world: World, fresh_topic: Top
 
 
 def begin_at_zero(bootstrap: str, group: str, topic: str) -> None:
-    """librdkafka looks for the beginning of a partition half a second after it has learned who leads it, with the
-    leader epoch of then. That is FENCED_LEADER_EPOCH, as in Kafka, for as long as leaders move more often than that. A
-    group that has a committed offset need not look."""
+    """Commits offset 0 for the group. librdkafka looks up the beginning of a partition half a second after it has
+    learned the leader, with that leader epoch. That fails with FENCED_LEADER_EPOCH, as in Kafka, while leaders move
+    more often than that. A group with a committed offset needs no lookup."""
     consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     consumer.commit(offsets=[confluent_kafka.TopicPartition(topic, 0, 0)], asynchronous=False)
     consumer.close()
@@ -166,7 +167,7 @@ def begin_at_zero(bootstrap: str, group: str, topic: str) -> None:
 def copy_some(
     bootstrap: str, source: str, target: str, group: str, name: str, *, upto: int, gives_up_after: int | None
 ) -> None:
-    """One worker. It may go in the middle of a transaction, and the next one goes on from what was committed."""
+    """Runs one worker. It may stop in the middle of a transaction; the next one resumes at the committed offsets."""
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -232,7 +233,7 @@ def test_java_commits_and_aborts(world: World, fresh_topic: TopicOf) -> None:
 @pytest.mark.usefixtures("java")
 @pytest.mark.worlds(ONE_BROKER)
 def test_java_speaks_version_2(world: World, fresh_topic: TopicOf) -> None:
-    """It learns from ApiVersions that it may: each end of a transaction raises its epoch."""
+    """It learns from ApiVersions that the version is supported: each end of a transaction bumps its epoch."""
     topic, name = made(world, fresh_topic("java")), fresh("java")
     with JavaTransactions(world.bootstrap, name) as producer:
         for end in ("commit", "abort", "commit"):

@@ -1,7 +1,7 @@
-"""`ottla transactions` on transactions of other people's producers, and other people's administrators on ours.
+"""`ottla transactions` on transactions of other clients' producers, and other admin clients on Ottla.
 
-Runs against Apache Kafka too (OTTLA_CONFORMANCE_BOOTSTRAP). For transactions that hang, set
-transaction.partition.verification.enable=false there: nothing but a bug makes one otherwise.
+Also runs against Apache Kafka (OTTLA_CONFORMANCE_BOOTSTRAP). For hanging transactions, set
+transaction.partition.verification.enable=false there: otherwise only a bug creates one.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Commands:
         self.bootstrap = bootstrap
 
     def __call__(self, *arguments: object, expected: int = 0) -> tuple[str, str]:
-        """Its stdout and its stderr."""
+        """Returns its stdout and its stderr."""
         out, err = io.StringIO(), io.StringIO()
         with redirect_stdout(out), redirect_stderr(err):
             code = main(["transactions", *map(str, arguments), "--bootstrap", self.bootstrap])
@@ -53,7 +53,7 @@ class Commands:
         return json.loads(self(*arguments, "--json")[0])
 
     def fails(self, *arguments: object) -> str:
-        """The sentence."""
+        """Returns the error message."""
         return self(*arguments, expected=1)[1].splitlines()[-1]
 
     def listed(self, *arguments: object) -> dict[str, Any]:
@@ -171,12 +171,13 @@ def test_places_where_nothing_is(world: World, transactions: Commands, fresh_top
     until_committed_is(world, topic, [b"open"])
 
 
-# -- transactions that hang ------------------------------------------------------------------------------------------
+# -- hanging transactions --------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def unverified(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """A broker that asks no coordinator about transactions, as Kafka's did before KIP-890: so they can hang."""
+    """A broker that does not verify transactions with the coordinator, as Kafka's before KIP-890, so that they can
+    hang."""
     if elsewhere := os.environ.get("OTTLA_CONFORMANCE_BOOTSTRAP"):
         yield World(elsewhere)
         return
@@ -186,7 +187,7 @@ def unverified(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 def hang(bootstrap: str, topic: str, *, after_marker: bool = False) -> None:
-    """A batch that came after its transaction was aborted, or of a producer that no coordinator has."""
+    """Writes a batch that arrives after its transaction was aborted, or of a producer that no coordinator knows."""
 
     async def write() -> None:
         async with raw_peer(bootstrap, topic) as peer:
@@ -203,7 +204,7 @@ async def _write(peer: Peer, after_marker: bool) -> None:
 
 
 async def _produce(peer: Peer, value: bytes, sequence: int) -> None:
-    """Comes again while the topic is too young to have a leader."""
+    """Retries while the new topic has no leader."""
     error = ErrorCode.not_leader_or_follower
     while error is ErrorCode.not_leader_or_follower:
         written = await peer.produce(value, producer=(HANGING_ID, 3, sequence), version=9, transactional_id="h")
@@ -241,7 +242,7 @@ def test_a_transaction_that_hangs(unverified: World, after_marker: bool) -> None
     until_committed_is(unverified, topic, [*expected, b"open", b"open"], (0, 1))
 
 
-# -- other people's administrators -----------------------------------------------------------------------------------
+# -- other admin clients ---------------------------------------------------------------------------------------------
 
 
 class JavaAdmin:

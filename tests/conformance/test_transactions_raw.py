@@ -1,7 +1,7 @@
-"""Transactions that raw requests write, and that real clients read: there is no coordinator in it.
+"""Transactions written by raw requests and read by real clients, without a coordinator.
 
-A producer's batches and a coordinator's markers come from here; what is committed is then known, and every client that
-reads committed records has to find exactly that.
+The test sends a producer's batches and a coordinator's markers, so it knows what is committed; every read_committed
+client has to find exactly that.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PRODUCERS = (900_001, 900_002, 900_003)
 
 @pytest.fixture(scope="module")
 def unverified(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A broker that asks no coordinator about transactions: these have none."""
+    """A broker that does not verify transactions with a coordinator: these have none."""
     config = {"transaction.partition.verification.enable": "false"}
     with BrokerProcess(tmp_path_factory.mktemp("unverified") / "data", config=config) as broker:
         yield broker.bootstrap
@@ -59,7 +59,7 @@ async def raw_peer(bootstrap: str, topic: str) -> AsyncIterator[Peer]:
 
 
 async def write_transactions(peer: Peer, dice: random.Random, count: int) -> list[bytes]:
-    """Transactions that overlap, some committed and some aborted; what a reader of committed records has to find."""
+    """Writes overlapping transactions, some committed and some aborted; returns the committed records."""
     found: list[tuple[int, bytes]] = []
     written: dict[int, list[tuple[int, bytes]]] = {}
     sequences = dict.fromkeys(PRODUCERS, 0)

@@ -1,4 +1,4 @@
-"""The append stream as others see it: a client in Go from the proto alone, grpcio, and Kafka clients on its logs."""
+"""The append stream with independent clients: a Go client built from the proto alone, grpcio, and Kafka clients."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_go_client_from_the_proto(broker: BrokerProcess) -> None:
 
 
 async def fenced_log(servers: str, topic: str) -> list[tuple[int, bytes]]:
-    """Two writers, one after the other, so that there are fences before, between and behind the records."""
+    """Two successive writers, so that there are fences before, between and after the records."""
     written: list[tuple[int, bytes]] = []
     for turn in range(3):
         log = await Log.open(servers, topic, create=LogSettings(replicas=1), fence=True)
@@ -90,7 +90,7 @@ def test_kafka_clients_read_past_fences_and_may_not_write(broker: BrokerProcess,
 
 
 def test_grpcio_speaks_to_it(broker: BrokerProcess) -> None:
-    """The C core: another HTTP/2, with windows and headers of its own."""
+    """The C core: another HTTP/2 implementation with its own windows and headers."""
 
     def same(message: bytes) -> bytes:
         return message

@@ -1,4 +1,4 @@
-"""What one client wrote, every client reads: all codecs, nulls, headers, timestamps, sizes, acknowledgements."""
+"""Every client reads what any client wrote: all codecs, nulls, headers, timestamps, sizes, acknowledgements."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ PAIRS_OF_EACH = [
     for place, writer in enumerate(NAMES)
     for shift, codec in enumerate(CODECS)
 ]
-"""Each writer with each codec and with each reader, each reader with each codec. Who leads has nothing to do with what
-is in a batch, so that not all three have to meet."""
+"""Each writer with each codec and each reader, and each reader with each codec. Not all triples, since the reader does
+not affect the content of a batch."""
 
 
 @pytest.fixture(scope="module")
@@ -78,12 +78,12 @@ def check_read(client_of: ClientOf, topic: str, writer: str, reader: str) -> Non
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("writer", NAMES)
 def test_what_was_stored(client_of: ClientOf, fresh_topic: TopicOf, bootstrap: str, writer: str, codec: str) -> None:
-    """A client that does not like a broker's versions writes without codec or idempotence, and says nothing."""
+    """A client that does not support a broker's versions silently writes without codec or idempotence."""
     topic = write_sample(client_of, fresh_topic, writer, codec)
     record_count = len(sample(client_of(writer)))
     batches = stored_batches(bootstrap, topic, record_count)
     assert sum(batch.record_count for batch in batches) == record_count
-    # Clients leave a batch as it is if their codec does not make it smaller.
+    # Clients send a batch uncompressed if the codec does not make it smaller.
     codecs = {Compression(batch.compression).name for batch in batches}
     assert codec in codecs
     assert codecs <= {codec, "none"}
@@ -108,7 +108,7 @@ def test_unacknowledged_writes_arrive(client_of: ClientOf, fresh_topic: TopicOf,
     client = client_of(name)
     topic = fresh_topic("unacknowledged")
     client.create_topic(topic)
-    # Nobody hears of it either if the broker that leads has not heard of the topic yet: it has when this is there.
+    # No error is returned if the leader does not know the topic yet; once this record is acknowledged, it does.
     first = Record(b"acknowledged")
     client.write(topic, [first])
     records = [Record(b"%d" % number) for number in range(10)]
@@ -184,7 +184,7 @@ def test_partitions_are_logs_of_their_own(client_of: ClientOf, fresh_topic: Topi
 @pytest.mark.parametrize("topic_codec", CODECS[1:])
 @pytest.mark.parametrize("reader", NAMES)
 def test_the_topic_decides_the_codec(client_of: ClientOf, fresh_topic: TopicOf, reader: str, topic_codec: str) -> None:
-    """One of the few exceptions to the opaque batch: a topic with a codec of its own."""
+    """One of the few exceptions to opaque batches: a topic with its own codec."""
     check_codec_of_topic(client_of, fresh_topic, reader, topic_codec)
 
 
@@ -208,7 +208,7 @@ def check_codec_of_topic(client_of: ClientOf, fresh_topic: TopicOf, reader: str,
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_waiting_reader_gets_what_is_written_later(client_of: ClientOf, fresh_topic: TopicOf, name: str) -> None:
-    """The reader's fetch is parked at the broker until there is something to say."""
+    """The reader's fetch waits on the broker until records arrive."""
     client = client_of(name)
     if name == "kcat":
         pytest.skip("kcat -e ends at the end of the log instead of waiting")

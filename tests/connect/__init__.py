@@ -1,1 +1,1 @@
-"""Connectors against real databases and brokers, killed in the middle."""
+"""Connectors with real databases and brokers, killed while they work."""

@@ -1,5 +1,5 @@
-"""The proof of change capture: a database that changes at random, connectors and brokers killed with -9 at random, and
-at the end a replica, and tables made by the pipeline, that equal the source row by row.
+"""Tests change data capture: a database changes at random while connectors and brokers are killed with -9 at random; at
+the end a replica, and tables built by the pipeline, equal the source row by row.
 
     python -m tests.connect.cdc --changes 1000000 --seed 1
     python -m tests.connect.cdc --changes 100000 --seed 1 --brokers 3
@@ -44,7 +44,7 @@ class Report:
     changes: int = 0
     kinds: dict[str, int] = field(default_factory=dict)
     kills: int = 0
-    """Of connectors: workers and supervisors."""
+    """Kills of connectors: workers and supervisors."""
     broker_kills: int = 0
     seconds: float = 0.0
     """From the first change until the replica has the last one."""
@@ -58,7 +58,7 @@ class Report:
 
 
 class Brokers(ClusterProcesses):
-    """One that is killed comes back after a while; no two are away at once."""
+    """A killed broker restarts after a while; no two are down at once."""
 
     kills = 0
     _cpu_s = 0.0
@@ -78,7 +78,7 @@ class Brokers(ClusterProcesses):
             self._returning.join()
 
     def cpu_s(self) -> float:
-        """Of all so far, also of those that were killed."""
+        """CPU time of all brokers so far, including killed ones."""
         return self._cpu_s + sum(_cpu_s(broker) for broker in self.brokers)
 
 
@@ -148,7 +148,7 @@ def world(directory: Path, broker_count: int = 1) -> Iterator[World]:
 
 
 class Killer(threading.Thread):
-    """Kills workers, now and then a supervisor, and brokers if there are several, until it is told to stop."""
+    """Kills workers, sometimes a supervisor, and brokers if there are several, until it is stopped."""
 
     def __init__(self, world: World, seed: int, every_s: float) -> None:
         super().__init__(daemon=True)
@@ -157,7 +157,7 @@ class Killer(threading.Thread):
         self._every_s = every_s
         self.enough = threading.Event()
         self.has_topics = threading.Event()
-        """They have a replica on each broker, so they are made only while all are there."""
+        """The topics have a replica on each broker, so they can be created only while all are up."""
 
     def run(self) -> None:
         brokers = self._world.brokers
@@ -181,8 +181,8 @@ def run(
     kills_min: int = 0,
     broker_kills_min: int = 0,
 ) -> Report:
-    """Changes the source, kills connectors and brokers, waits for the replica, and compares. There are more changes
-    than asked for if it takes them until so many were killed."""
+    """Changes the source, kills connectors and brokers, waits for the replica, and compares. Makes more changes than
+    requested if the required number of kills takes longer."""
     report = Report(seed)
     killer = None if kill_every_s is None else Killer(world, seed, kill_every_s)
     with psycopg.connect(world.source_url, autocommit=True) as connection:
@@ -214,7 +214,7 @@ def run(
     report.broker_cpu_s = round(world.brokers.cpu_s(), 1)
     for table in TABLES:
         expected, found = table_hash(world.source_url, table), table_hash(world.target_url, table)
-        # A snapshot that began anew has the last change in one table's rows, and other tables after that.
+        # After a restarted snapshot one table may have the last change before the other tables are complete.
         deadline_s = time.monotonic() + 120
         while found != expected and time.monotonic() < deadline_s:
             time.sleep(1)
@@ -226,7 +226,7 @@ def run(
 
 
 def _bound_backlog(connection: psycopg.Connection[object], bytes_max: int = 512 * 1024 * 1024) -> None:
-    """The writer waits when the connector is far behind, so that this fits on a disk."""
+    """Delays the writer while the connector is far behind, to bound the disk space."""
     while True:
         row = connection.execute(
             "SELECT coalesce(max(pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn)), 0) "
@@ -251,7 +251,8 @@ def _has_last(url: str) -> bool:
 
 
 def materialize(world: World, table: str) -> int:
-    """Makes a table of the topic by the pipeline, and compares it with the source, row by row; the number of rows."""
+    """Builds a table from the topic by the pipeline and compares it with the source, row by row. Returns the row
+    count."""
     place = world.directory / "tables" / table
     topic = f"{PREFIX}.public.{table}"
     said = ottla(

@@ -1,4 +1,4 @@
-"""What is in the topics of `postgres-cdc`: every transaction once and whole, and the rows that they add up to."""
+"""Checks the topics of `postgres-cdc`: every transaction once and complete, and the resulting rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ottla.client import Admin, Consumer
 
 
 async def read_values(bootstrap: str, topic: str) -> list[bytes | None]:
-    """Of all committed records."""
+    """Returns the values of all committed records."""
     return await _read(bootstrap, topic, "value")
 
 
@@ -32,7 +32,8 @@ async def _read(bootstrap: str, topic: str, column: str) -> list[bytes | None]:
 
 
 async def check_transactions(bootstrap: str, prefix: str) -> int:
-    """Each transaction begins once and ends once, and each of its changes is there once; how many changes."""
+    """Checks that each transaction begins and ends once with each of its changes once; returns the number of
+    changes."""
     async with Admin(bootstrap) as admin:
         topics = [each.name for each in await admin.list_topics() if each.name.startswith(f"{prefix}.")]
     begun: list[str] = []
@@ -61,7 +62,7 @@ async def check_transactions(bootstrap: str, prefix: str) -> int:
 
 
 def expected_rows(url: str, table: str) -> dict[str, dict[str, Any]]:
-    """The rows of a table by their key, as text that can be compared with `normal_row`."""
+    """Returns the rows of a table by key, as text comparable with `normal_row`."""
     options = "-c timezone=UTC -c intervalstyle=iso_8601 -c extra_float_digits=3"
     with psycopg.connect(url, options=options) as connection:
         names = [
@@ -72,8 +73,8 @@ def expected_rows(url: str, table: str) -> dict[str, dict[str, Any]]:
                 [table],
             )
         ]
-        # Arrays by PostgreSQL's own JSON, so that nothing of the connector's judges itself.
-        # And `format`, because a cast to text is not what a type itself writes: of char(8), of inet.
+        # Arrays by PostgreSQL's own JSON, so that the connector's code is not compared with itself. And `format`,
+        # because a cast to text differs from a type's own output for char(8) and inet.
         chosen = ", ".join(
             f'to_jsonb("{name}")::text'
             if kind.endswith("[]")
@@ -97,7 +98,7 @@ def _expected(names: list[tuple[str, str]], row: tuple[Any, ...]) -> tuple[str, 
 
 
 def normal_row(url_kinds: dict[str, str], value: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """A row as a change log has it, in the form of `expected_rows`."""
+    """Returns a row of a change log in the form of `expected_rows`."""
     found: dict[str, Any] = {}
     for name, each in value.items():
         kind = url_kinds[name]

@@ -1,4 +1,4 @@
-"""One PostgreSQL and one broker for all tests of a run; each test has databases of its own."""
+"""One PostgreSQL server and one broker for all tests of a run; each test has its own databases."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def broker() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def bucket() -> Iterator[str]:
-    """Of a store that speaks S3's protocol."""
+    """A bucket of an S3-compatible store."""
     with s3_bucket() as address:
         yield address
 
 
 @pytest.fixture
 def new_database(postgres: PostgresServer) -> Callable[[], str]:
-    """Creates one; its address."""
+    """Creates a database and returns its address."""
 
     def create() -> str:
         name = f"database_{next(_numbers)}"
@@ -50,5 +50,5 @@ def new_database(postgres: PostgresServer) -> Callable[[], str]:
 
 @pytest.fixture
 def prefix() -> str:
-    """Of the topics of one test, and the name of its connector."""
+    """The topic prefix and connector name of one test."""
     return f"shop{next(_numbers)}"

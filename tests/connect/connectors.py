@@ -1,4 +1,4 @@
-"""`ottla connect ...` as a process of its own, to be killed."""
+"""`ottla connect ...` as a process that tests kill."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def ottla(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 class Connector:
-    """A supervisor and its workers. What it says on stderr is in `log_path`."""
+    """A supervisor and its workers. Its stderr goes to `log_path`."""
 
     def __init__(self, log_path: Path, *words: str) -> None:
         self._command = [sys.executable, "-m", "ottla", "connect", *words]
@@ -50,7 +50,7 @@ class Connector:
             return []
 
     def cpu_s(self) -> float:
-        """Of all its workers so far, also of those that were killed."""
+        """CPU time of all its workers so far, including killed ones."""
         for worker in self.workers():
             with contextlib.suppress(psutil.NoSuchProcess):
                 used = worker.cpu_times()
@@ -65,7 +65,7 @@ class Connector:
                 self.kills += 1
 
     def kill(self) -> None:
-        """The supervisor: its workers see the end of their stdin."""
+        """Kills the supervisor: its workers see the end of their stdin."""
         assert self._process is not None
         self.cpu_s()
         self._process.kill()

@@ -1,4 +1,4 @@
-"""Connectors on the loop of a test: what their processes run, without the processes."""
+"""Connectors on a test's event loop: the code of their processes, without the processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ottla.connect.source_run import run_source
 async def running_source(
     bootstrap: str, name: str, url: str, tables: list[str], **settings: Any
 ) -> AsyncIterator[None]:
-    """Streams when it is entered; its slot is free for another when it is left."""
+    """Streams inside the context; its slot is free for another connector afterwards."""
     config = ConnectorConfig(
         name, "postgres-cdc", bootstrap, {"url": url, "tables": tables, "prefix": name, **settings}
     )
@@ -46,7 +46,7 @@ async def running_source(
 
 
 async def run_sink_to_end(bootstrap: str, kind: str, name: str, **settings: Any) -> dict[str, Any]:
-    """Until it has all that the topics have; what it says of itself at the end."""
+    """Runs until it has everything from the topics; returns its final status."""
     config = ConnectorConfig(name, kind, bootstrap, {"until_end": True, **settings})
     sink = config.build()
     assert not isinstance(sink, Source | Follower)
@@ -67,7 +67,7 @@ def rows(url: str, question: str) -> list[tuple[Any, ...]]:
 
 
 async def confirmed(url: str) -> None:
-    """Until the slots of this database have confirmed all that has happened in it."""
+    """Waits until the slots of this database have confirmed all its changes."""
     end = rows(url, "SELECT pg_current_wal_lsn()::text")[0][0]
 
     def is_there() -> bool:
@@ -75,12 +75,12 @@ async def confirmed(url: str) -> None:
             f"SELECT confirmed_flush_lsn >= '{end}' FROM pg_replication_slots WHERE database = current_database()"
         )
         found = [each for (each,) in rows(url, question)]
-        return bool(found) and all(found)  # without a slot nobody has begun yet
+        return bool(found) and all(found)  # without a slot no connector has started yet
 
     await until(is_there)
 
 
 async def until(holds: Callable[[], bool], timeout_s: float = 60.0) -> None:
     async with asyncio.timeout(timeout_s):
-        while not holds():  # noqa: ASYNC110 - what is waited for is in a database
+        while not holds():  # noqa: ASYNC110 - the condition is in a database
             await asyncio.sleep(0.05)

@@ -1,4 +1,4 @@
-"""An archive of a log, as the archive job's tasks and its commit write it, without Spark around them."""
+"""Writes an archive of a log as the archive job's tasks and its commit do, without Spark."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SCHEMA = pa.schema(
 
 
 def archive_log(servers: str, topic: str, into: str | Path, *ranges: tuple[int, int], named: str | None = None) -> None:
-    """Each range is a batch, with a commit of its own; under the name of another topic, if that is wanted."""
+    """Archives each range as a batch with its own commit, optionally under the name of another topic."""
     store = Store(os.fspath(into))
     log = ManifestLog(store)
     with SyncLog.open(servers, topic) as live:

@@ -1,6 +1,6 @@
-"""A database that changes at random, connectors and brokers that are killed: the replica equals the source, row by row.
+"""A database changes at random while connectors and brokers are killed: the replica equals the source, row by row.
 
-`python -m tests.connect.cdc` is the same with a million changes, and with tables made by the pipeline.
+`python -m tests.connect.cdc` does the same with a million changes, and with tables built by the pipeline.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The programs of examples/postgres run with nothing started before them, and prove what they say."""
+"""The programs of examples/postgres run without prior setup and prove what they say."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_every_example_is_here() -> None:
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_an_example_proves_what_it_says(name: str) -> None:
-    PostgresServer().close()  # skips the test where there is none
+    PostgresServer().close()  # skips the test if there is no PostgreSQL
     command = [sys.executable, str(EXAMPLES / f"{name}.py")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

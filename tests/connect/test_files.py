@@ -1,4 +1,4 @@
-"""Topics into files: each record once, whatever is killed; and dead letters with their way back."""
+"""Topics into files: each record once under any kill; and dead letters and their reprocessing."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def test_parquet_and_an_object_store(broker: Cluster, bucket: str, prefix:
 
 
 def objects(place: str) -> dict[str, bytes]:
-    """As somebody else sees them, who remembers nothing."""
+    """Lists the objects with a new client that has no cache."""
     store, root = fsspec.core.url_to_fs(place)
     store.invalidate_cache()
     return {path: store.cat_file(path) for path in store.find(root)}
@@ -87,7 +87,8 @@ async def test_a_killed_sink_writes_each_object_once(
         return [json.loads(line)["value"]["n"] for data in objects(into).values() for line in data.splitlines()]
 
     def count_written() -> int:
-        """While the sink works: an object that is being written again is not there for a moment, in this store."""
+        """Counts objects while the sink works: in this store an object disappears for a moment while it is
+        rewritten."""
         try:
             return len(written())
         except FileNotFoundError:

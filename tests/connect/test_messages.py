@@ -1,4 +1,4 @@
-"""What is wrong with a database is said in words, with what to type; each on a real server."""
+"""Error messages for databases, with the commands that fix them, on a real server."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def execute(url: str, command: LiteralString) -> None:
 
 
 def start_failure(url: str, *, wanted: type[ConnectorError] = NeedsHelpError, **settings: Any) -> str:
-    """What `start` says, up to the point where the slot would be created."""
+    """Returns the error of `start`, up to the creation of the slot."""
 
     async def start() -> None:
         config = ConnectorConfig("shop", "postgres-cdc", "", {"url": url, "tables": ["orders"], **settings})

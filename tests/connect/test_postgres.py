@@ -1,4 +1,4 @@
-"""From one real PostgreSQL into topics and into another one: schemas that change, keys that change, large values."""
+"""From one real PostgreSQL into topics and into another one: changing schemas, changing keys, large values."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def test_the_envelope_and_its_transactions(broker: Cluster, new_database: 
 
 
 async def test_a_table_without_rows_has_a_topic(broker: Cluster, new_database: NewDatabase, prefix: str) -> None:
-    """So that its readers can begin before its first row is there."""
+    """So that its readers can start before its first row exists."""
     url = new_database()
     execute(url, "CREATE TABLE bare (id int PRIMARY KEY)")
     async with running_source(broker.bootstrap_servers, prefix, url, ["bare"]):
@@ -113,7 +113,7 @@ async def test_schemas_that_change(broker: Cluster, new_database: NewDatabase, p
 
 
 async def test_a_forged_type_runs_no_sql_in_the_target(broker: Cluster, new_database: NewDatabase, prefix: str) -> None:
-    """Whoever may write to the topic of schemas need not have a say in the target's database."""
+    """Write access to the schema topic must not give control over the target database."""
     from ottla.client import Producer
 
     url, target = new_database(), new_database()

@@ -1,4 +1,4 @@
-"""A log whose head retention has removed: restored from its archive and what the log still has, and not without."""
+"""A log whose head was deleted by retention is restored from its archive and the rest of the log."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Story:
     archives: Path
     """`whole`; `short`, which ends before the log begins; `torn`, with a gap."""
     start: int
-    """Where the log begins now."""
+    """The log's current start."""
     wanted: RestoreRequest
-    """The last change before that."""
+    """A restore to the last change before that."""
     in_objects: tuple[BackupStore, str]
     """A backup and the whole archive in an object store."""
     rows_then: list[tuple[Any, ...]]
@@ -41,7 +41,8 @@ class Story:
 
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory, bucket: str) -> Iterator[Story]:
-    """A backup and changes, archived but for the last record; then the log's head goes, with what the backup needs."""
+    """A backup and changes, archived except the last record; then the log's head is deleted, with data the backup
+    needs."""
     archives = tmp_path_factory.mktemp("archives")
     with Cluster(wal=True) as cluster, PostgresServer(settings=SETTINGS) as server:
         keeper = Keeper(cluster, server, archives)
@@ -81,7 +82,7 @@ def no_archive(story: Story) -> Iterator[None]:
 
 
 def refused(keeper: Keeper, wanted: RestoreRequest | None = None) -> str:
-    """Nothing was laid down."""
+    """Checks that nothing was written."""
     target = PostgresServer()
     try:
         with pytest.raises(RefusedError) as refusal:
@@ -145,7 +146,7 @@ def test_offsets_in_neither_are_named(story: Story) -> None:
 
 
 def test_a_damaged_archive_stops_the_server(story: Story) -> None:
-    """It must not take the damage for the end of the WAL, and open without what comes after it."""
+    """It must not take the damage for the end of the WAL and open without the rest."""
     keeper = story.keeper
     whole = story.archives / "whole"
     file = next(whole.glob(f"data/**/{2:020d}-*.parquet"))

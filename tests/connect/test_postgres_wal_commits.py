@@ -1,4 +1,4 @@
-"""A commit returns when the log has its WAL, and not before: with a real PostgreSQL and a broker that is away."""
+"""A commit returns only when the log has its WAL: with a real PostgreSQL and a broker that is down."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`wal_keep_size` of a restored server: raised until its connector streams, then what it was."""
+"""`wal_keep_size` of a restored server is raised until its connector streams, then reset."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def keeper(tmp_path: Path) -> Iterator[Keeper]:
 
 
 def test_the_connector_sets_wal_keep_size_back(keeper: Keeper) -> None:
-    """To what it was, and by itself: it is raised only until the slot of the restored server holds its WAL."""
+    """It is raised only until the slot of the restored server holds its WAL, then reset automatically."""
     before = keeper.sql("SHOW wal_keep_size")
     with keeper.keeping():
         keeper.sql("INSERT INTO t VALUES (1)")

@@ -1,4 +1,4 @@
-"""What a real PostgreSQL refuses, in words that say what to type. No broker is needed to be refused."""
+"""Errors of a real PostgreSQL's configuration, with the commands that fix them. They need no broker."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ async def test_all_replication_connections_taken(server: PostgresServer) -> None
 
 
 async def test_a_slot_without_a_bound_is_not_made(server: PostgresServer) -> None:
-    """The server's default keeps WAL without end for a slot."""
+    """By default the server keeps WAL for a slot without limit."""
     receiver = Receiver(ReceiverSettings(server.url), _no_log, lambda sentence: None)
     running = asyncio.create_task(receiver.run())
     async with asyncio.timeout(60):
@@ -160,7 +160,7 @@ async def test_wal_level_too_low() -> None:
 
 
 def test_an_old_version_is_named() -> None:
-    """An old server is not at hand; this is the check that the number of a real one goes through."""
+    """No old server is available; this is the check that the version of a real one passes."""
     with pytest.raises(PostgresError, match=r"PostgreSQL 14; .*pg_upgrade.*postgres-cdc"):
         Server.check_version(14)
 

@@ -1,4 +1,4 @@
-"""Restores of a real PostgreSQL from a base backup and the log: to any transaction, LSN or time, and never to less."""
+"""Restores of a real PostgreSQL from a base backup and the log to any transaction, LSN or time, and never to less."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ROWS = "SELECT id, n FROM accounts ORDER BY id"
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A transaction, and what a reader saw right after it."""
+    """A transaction, and the rows right after it."""
 
     xid: int
     lsn: str
@@ -59,13 +59,13 @@ def moment(keeper: Keeper, statement: str) -> Moment:
 
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
-    """Three changes, a backup after the first and one after the third, and a DELETE that forgot its WHERE."""
+    """Three changes, a backup after the first and one after the third, and a DELETE without its WHERE."""
     directory = tmp_path_factory.mktemp("keeping")
     space = directory / "space"
     space.mkdir()
     with Cluster(wal=True) as cluster, PostgresServer(settings=SETTINGS, initdb=["--data-checksums"]) as server:
         unprivileged().owns(os.fspath(space))
-        # For restored servers that are started without the options of this one: the backups have this file.
+        # For restored servers that start without the options of this one: the backups contain this file.
         sockets = directory / "sockets"
         sockets.mkdir()
         unprivileged().owns(os.fspath(sockets))
@@ -98,7 +98,7 @@ def test_everything_that_was_committed(story: Story) -> None:
 
 @pytest.mark.parametrize("number", [0, 2])
 def test_a_chosen_transaction(story: Story, number: int) -> None:
-    """The first one lies before the second backup, so the first backup is taken."""
+    """The first one is before the second backup, so the first backup is used."""
     chosen = story.moments[number]
     with story.keeper.restored(RestoreRequest(target=AtXid(chosen.xid))) as restored:
         assert ask(restored, ROWS) == chosen.rows
@@ -151,7 +151,8 @@ def test_a_target_that_the_log_does_not_reach_stops_the_server(story: Story) -> 
 
 
 def test_brokers_that_do_not_answer_are_not_the_end_of_the_wal(story: Story) -> None:
-    """The server stops instead of opening without what the log has; with the brokers back it opens with all of it."""
+    """The server stops instead of opening with less than the log has; when the brokers are back it opens with
+    everything."""
     target = PostgresServer(settings={**SETTINGS, "hot_standby": "off", "synchronous_standby_names": ""})
     settings = Path(target.data_dir, "postgresql.auto.conf")
     try:
@@ -172,7 +173,7 @@ def test_brokers_that_do_not_answer_are_not_the_end_of_the_wal(story: Story) -> 
 
 
 def _impatient(settings: str, servers: str) -> str:
-    """The command as it was written, but to a port where nobody listens, and killed when it has waited for a second."""
+    """The command as written, but with a port where nobody listens, and killed after a second."""
     (line,) = [line for line in settings.splitlines() if line.startswith("restore_command")]
     command = line.split("= '", 1)[1][:-1].replace("''", "'").replace(servers, "127.0.0.1:1")
     return f"timeout 2 {command}"
@@ -203,7 +204,7 @@ def test_the_command_says_how_to_start_it_and_starts_it(story: Story) -> None:
 
 
 def test_the_command_starts_it_and_waits(story: Story) -> None:
-    """`--start`, as somebody who is not root: it comes back when the server is recovered, or says why it is not."""
+    """`--start` as another user than root: returns when the server has recovered, or reports why not."""
     target, sockets = PostgresServer(), story.directory / "sockets"
     base = [*unprivileged().prefix, sys.executable, "-m", "ottla", "restore", "postgres", "--start", "--port", "5433"]
     base += ["--store", story.keeper.store.place, "--wal", story.keeper.place.servers, "--log", story.keeper.place.name]
@@ -246,7 +247,7 @@ def test_a_damaged_backup_is_noticed(story: Story, tmp_path: Path) -> None:
 
 
 def test_trimming_keeps_what_the_oldest_backup_needs(story: Story) -> None:
-    """Last in this module: the first backup goes, and the log before the second one with it."""
+    """Last in this module: the first backup is deleted, and with it the log before the second one."""
     keeper = story.keeper
     assert keeper.with_log(lambda log: check_backups(log, keeper.store, lambda sentence: None)) == []
     kept = keeper.with_log(lambda log: keep_newest(log, keeper.store, 1))

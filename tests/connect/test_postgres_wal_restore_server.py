@@ -1,4 +1,4 @@
-"""The restore server: the WAL of a recovering PostgreSQL, ahead of it, and never less of it than the log has."""
+"""The restore server: prefetches WAL for a recovering PostgreSQL, and never serves less than the log has."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class Story:
     backup: Backup
 
     def segments(self) -> list[Segment]:
-        """All that the log has now, from the backup on; the last one is not whole."""
+        """All segments of the log from the backup on; the last one is incomplete."""
         end = parse_lsn(self.keeper.sql("SELECT pg_current_wal_flush_lsn()::text")[0][0])
         starts = range(segment_start(self.backup.start, SEGMENT_BYTES), end, SEGMENT_BYTES)
         return [Segment(self.backup.timeline, Lsn(start), SEGMENT_BYTES) for start in starts]
 
     def content(self, segment: Segment, path: Path) -> bytes:
-        """As it is read from the log at once."""
+        """The content as read directly from the log."""
 
         async def read(log: Any) -> None:
             with path.open("wb") as out:
@@ -61,7 +61,7 @@ def write_rows(keeper: Keeper, megabytes: int) -> None:
 
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
-    """Small segments, so that there are many: more than the spool takes."""
+    """Small segments, so that there are more than the spool holds."""
     directory = tmp_path_factory.mktemp("keeping")
     with (
         Cluster(wal=True) as cluster,
@@ -77,7 +77,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
 
 
 class Recovery:
-    """A laid-down directory, and its restore_command run as a server would; this process stands for the server."""
+    """A restored directory whose restore_command is run as a server would; this process stands in for the server."""
 
     def __init__(self, keeper: Keeper) -> None:
         self._server = PostgresServer(settings=SETTINGS)
@@ -162,7 +162,8 @@ def test_one_server_gives_all_segments_in_bounded_space(story: Story, recovery: 
 
 
 def test_a_ready_segment_needs_no_server(story: Story, recovery: Recovery, tmp_path: Path) -> None:
-    """The fast path: a rename. Files of another boot of the machine are not trusted, whole as they may look."""
+    """The fast path: a rename. Files from before a reboot of the machine are not trusted, even if they look
+    complete."""
     first, second, third, *_ = story.segments()
     stale = recovery.directory / f"{READY}another-boot"
     stale.mkdir(parents=True)
@@ -183,7 +184,7 @@ def test_a_ready_segment_needs_no_server(story: Story, recovery: Recovery, tmp_p
 def test_a_server_that_goes_back_or_ahead_gets_what_it_asks_for(
     story: Story, recovery: Recovery, tmp_path: Path
 ) -> None:
-    """PostgreSQL, restarted in the middle of its recovery, begins again with its last restartpoint."""
+    """PostgreSQL, restarted during its recovery, starts again at its last restartpoint."""
     segments = story.segments()
     for number in (0, 1, 2, 3, 1, 2, 9, 10, 0, 1):
         assert recovery.take(segments[number]) == story.content(segments[number], tmp_path / "file"), number
@@ -191,7 +192,7 @@ def test_a_server_that_goes_back_or_ahead_gets_what_it_asks_for(
 
 
 def test_a_segment_that_was_taken_is_given_again(story: Story, recovery: Recovery, tmp_path: Path) -> None:
-    """At the end of a recovery PostgreSQL asks again for the last segment, which it has renamed away itself."""
+    """At the end of a recovery PostgreSQL requests the last segment again, which it has renamed itself."""
     *_, first, second, third, last = story.segments()
     recovery.take(first)
     until(lambda: recovery.ready() == [second.name, third.name], "it reads ahead up to the end")
@@ -200,7 +201,7 @@ def test_a_segment_that_was_taken_is_given_again(story: Story, recovery: Recover
 
 
 def test_a_log_of_another_database_is_refused(story: Story, recovery: Recovery) -> None:
-    """Also by what is read ahead: its segments would have the right names."""
+    """Also by the prefetch: its segments would have the right names."""
     words = recovery.command.split("--system-id ", 1)
     recovery.command = f"{words[0]}--system-id 4711 {words[1].split(' ', 1)[1]}"
     for _ in range(2):
@@ -220,7 +221,7 @@ def test_a_killed_restore_server_is_started_again(story: Story, recovery: Recove
 
 
 def test_brokers_that_go_away_are_not_the_end_of_the_log(story: Story, recovery: Recovery) -> None:
-    """What is ready is given; after that the command stops the server, and never says that there is no such file."""
+    """Prefetched segments are served; after that the command stops the server, and never reports a missing file."""
     segments = story.segments()
     recovery.take(segments[0])
     until(lambda: len(recovery.ready()) == 4, "it reads ahead")
@@ -239,7 +240,7 @@ def test_brokers_that_go_away_are_not_the_end_of_the_log(story: Story, recovery:
 
 
 def _impatient(recovery: Recovery, segment: Segment) -> int:
-    """A client that is killed while it waits for the brokers counts as a failure too."""
+    """A client killed while it waits for the brokers counts as a failure too."""
     words = recovery.command.replace("%f", segment.name).replace("%p", "pg_wal/RECOVERYXLOG").replace("%%", "%")
     words = words.replace(f"; {sys.executable} -I", f"; timeout 3 {sys.executable} -I")
     done = subprocess.run(["sh", "-c", words], cwd=recovery.directory, check=False, capture_output=True, timeout=60)
@@ -247,7 +248,7 @@ def _impatient(recovery: Recovery, segment: Segment) -> int:
 
 
 def test_the_end_of_the_log_is_read_anew(story: Story, recovery: Recovery, tmp_path: Path) -> None:
-    """The last segment is not whole. What comes later belongs to it too, also if it was asked for before."""
+    """The last segment is incomplete. Later WAL belongs to it too, even if it was requested before."""
     keeper = story.keeper
     *_, before, last = story.segments()
     recovery.take(before)
@@ -307,7 +308,7 @@ def stranger() -> str:
 
 
 def python_of(user: str) -> str:
-    """A Python that the user can run with this ottla: ours may be in a home directory that is closed to it."""
+    """Returns a Python that the user can run with this ottla: ours may be in a home directory without access."""
     version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
     for each in (sys.executable, f"/usr/bin/{version}", f"/usr/local/bin/{version}"):
         with contextlib.suppress(OSError):

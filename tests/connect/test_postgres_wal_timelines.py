@@ -53,7 +53,7 @@ def promote(server: PostgresServer) -> None:
 
 
 def test_a_timeline_that_ended_while_nobody_was_there(keeper: Keeper) -> None:
-    """The rest of the old timeline comes first, then the new one; both are restored from the backup before."""
+    """The rest of the old timeline comes first, then the new one; both are restored from the earlier backup."""
     with keeper.keeping():
         keeper.sql("INSERT INTO t VALUES (1)")
         keeper.backup()
@@ -77,7 +77,7 @@ def test_a_timeline_that_ended_while_nobody_was_there(keeper: Keeper) -> None:
 
 
 def test_a_server_that_was_replaced_is_refused(keeper: Keeper) -> None:
-    """The restored one goes on in the log; the old one, back from the dead, does not get in, nor does a stranger."""
+    """The restored server continues in the log; the old one, restarted, is rejected, and so is an unrelated one."""
     with keeper.keeping():
         keeper.sql("INSERT INTO t VALUES (1)")
         keeper.backup()
@@ -98,7 +98,7 @@ def test_a_server_that_was_replaced_is_refused(keeper: Keeper) -> None:
 
 
 def test_a_restored_server_keeps_its_wal_until_its_connector_comes(keeper: Keeper) -> None:
-    """It has no slot yet. What a check of the new server writes is WAL too, and every checkpoint removes old files."""
+    """It has no slot yet. Checks of the new server write WAL too, and every checkpoint removes old files."""
     with keeper.keeping():
         keeper.sql("INSERT INTO t VALUES (1)")
         keeper.backup()
@@ -144,7 +144,7 @@ def test_wal_that_the_bound_gave_up_is_a_gap(keeper: Keeper) -> None:
 
 
 def _refuses_to_recover(keeper: Keeper) -> None:
-    """From before the gap to after it: the server does not open with a hole in its history."""
+    """Recovers from before the gap to after it: the server does not open with a hole in its history."""
     target = PostgresServer(settings={**SETTINGS, "hot_standby": "off"})
     try:
         keeper.lay_down(target)

@@ -1,4 +1,4 @@
-"""A connector that commits wait for does not give up: it waits for whatever a person or time will put right."""
+"""A connector that commits wait for does not give up: it waits until a temporary problem is resolved."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def until(holds: Callable[[], bool], what: str) -> None:
 
 
 def hold_recovery(target: PostgresServer, hold: Path, first_segment: str) -> None:
-    """Delays every segment but the first for as long as the file `hold` exists: the server stays in recovery."""
+    """Delays every segment but the first while the file `hold` exists: the server stays in recovery."""
     (line,) = [
         line
         for line in Path(target.data_dir, "postgresql.auto.conf").read_text().splitlines()
@@ -45,7 +45,7 @@ def refusal_of(server: PostgresServer) -> str:
 
 
 def test_a_connector_started_during_the_restore_resumes(tmp_path: Path) -> None:
-    """The recovering server refuses connections (hot standby is off); once it is open, commits wait for the log."""
+    """The recovering server rejects connections (hot standby is off); once it is open, commits wait for the log."""
     hold = tmp_path / "hold"
     with Cluster(wal=True) as cluster, PostgresServer(settings=SETTINGS) as server:
         keeper = Keeper(cluster, server, tmp_path)
@@ -121,7 +121,7 @@ def test_it_waits_for_its_role_and_for_a_server_that_is_away(keeper: Keeper) -> 
 
 
 def test_a_server_and_brokers_that_are_not_there_yet(tmp_path: Path) -> None:
-    """At the first start too: whoever boots all machines at once needs no order."""
+    """At the first start too, so that machines can boot in any order."""
     cluster, server = Cluster(wal=True), PostgresServer(settings=SETTINGS)
     with cluster, server:
         keeper = Keeper(cluster, server, tmp_path)

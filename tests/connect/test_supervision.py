@@ -1,4 +1,4 @@
-"""Connectors as processes: started again, stopped in order, and what `ottla connect status` says of them."""
+"""Connectors as processes: restarts, orderly stops, and `ottla connect status`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_pauses_grow_and_begin_again() -> None:
 
 
 def test_connectors_of_a_file(broker: Cluster, new_database: NewDatabase, prefix: str, tmp_path: Path) -> None:
-    """A change goes from one database to another; a worker is killed; another connector needs a person."""
+    """A change is copied from one database to another; a worker is killed; another connector needs an operator."""
     source, target = new_database(), new_database()
     execute(source, "CREATE TABLE t (id int PRIMARY KEY)")
     file = tmp_path / "connectors.toml"
@@ -73,7 +73,7 @@ def test_connectors_of_a_file(broker: Cluster, new_database: NewDatabase, prefix
 
 
 def test_the_wal_of_a_server(postgres: PostgresServer, new_database: NewDatabase, prefix: str, tmp_path: Path) -> None:
-    """Kept by a supervised worker that is killed; another one waits for a bound of its slot."""
+    """Shipped by a supervised worker that is killed; another one waits for a limit of its slot."""
     url, slot = new_database(), f"{prefix}_slot"
     file = tmp_path / "connectors.toml"
     with Cluster(wal=True) as cluster:
@@ -98,7 +98,7 @@ def test_the_wal_of_a_server(postgres: PostgresServer, new_database: NewDatabase
         )
 
         def is_kept() -> bool:
-            """All that was written so far is in the log: the server has heard so."""
+            """Returns whether everything written so far is in the log and confirmed to the server."""
             [(lsn,)] = rows(url, "SELECT pg_current_wal_flush_lsn()")
             heard = f"SELECT flush_lsn >= '{lsn}' FROM pg_stat_replication WHERE application_name = '{prefix}'"
             return rows(url, heard) == [(True,)]
@@ -129,7 +129,7 @@ def test_the_wal_of_a_server(postgres: PostgresServer, new_database: NewDatabase
 def test_a_source_that_has_run_waits_for_its_rights(
     broker: Cluster, new_database: NewDatabase, postgres: PostgresServer, prefix: str, tmp_path: Path
 ) -> None:
-    """A role that may not replicate ends a source that never ran, and not one that has."""
+    """A role without replication rights ends a source that never ran, but not one that has."""
     url = new_database()
     execute(url, "CREATE TABLE t (id int PRIMARY KEY)", f"CREATE ROLE {prefix} LOGIN SUPERUSER")
     words = ["--name", prefix, "--url", url.replace("ottla@", f"{prefix}@"), "--table", "t"]
@@ -210,7 +210,7 @@ def test_files_that_are_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_too_few_brokers_for_the_status_are_no_reason_to_end(tmp_path: Path) -> None:
-    """Its topic has a replica on each of three, and one is away when the connector starts."""
+    """Its topic has a replica on each of three brokers, and one is down when the connector starts."""
     with Cluster(brokers=3) as brokers:
         brokers.create_topic("orders")
         brokers.kill(3)

@@ -1,4 +1,4 @@
-"""Text of PostgreSQL to JSON and back; transactions in order. Without a server."""
+"""PostgreSQL's text format to JSON and back; transactions in order. Without a server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A PostgreSQL, a log, and a receiver between them in a thread of its own, as the tests of this folder use them."""
+"""A PostgreSQL server, a log, and a receiver between them in a thread, for the tests of this folder."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ TIMEOUT_S = 60.0
 
 
 class Keeper:
-    """`server`'s WAL in a log of `cluster`. `keeping` runs a receiver; `backup` and `restored` are what commands do."""
+    """Ships `server`'s WAL to a log of `cluster`. `keeping` runs a receiver; `backup` and `restored` do what the
+    commands do."""
 
     def __init__(self, cluster: Cluster, server: PostgresServer, directory: Path, name: str = "pg") -> None:
         self.cluster = cluster
@@ -43,7 +44,7 @@ class Keeper:
         self.store = BackupStore(os.fspath(directory / f"{name}-backups"))
         self.news: list[str] = []
         self.archive: str | None = None
-        """From which is read what the log does not have any more."""
+        """The archive with records that the log no longer has."""
         self.without_log = False
         self.restore_options: list[str] = []
         """More options of the restore server."""
@@ -55,7 +56,7 @@ class Keeper:
 
     @contextmanager
     def keeping(self, *, accept_gap: bool = False) -> Iterator[None]:
-        """Commits wait for the log inside, and not outside."""
+        """Commits wait for the log inside the context, and not outside."""
         running = Running(self.receiver(accept_gap=accept_gap).run())
         try:
             self._wait_until_streaming(running)
@@ -67,7 +68,7 @@ class Keeper:
         running.check()
 
     def waits_for(self, reason: str) -> None:
-        """Runs a receiver until it says that it waits for something like `reason`, a regular expression."""
+        """Runs a receiver until it reports that it waits for a reason that matches the regular expression `reason`."""
         receiver = self.receiver()
         running, deadline = Running(receiver.run()), time.monotonic() + TIMEOUT_S
         try:
@@ -108,7 +109,7 @@ class Keeper:
         return asyncio.run(run())
 
     def reading(self, work: Callable[[ReadableLog], Coroutine[Any, Any, T]]) -> T:
-        """With the archive, if there is one."""
+        """Reads with the archive, if there is one."""
 
         async def run() -> T:
             async with self.place.open_to_read(self.archive, self.news.append, without_log=self.without_log) as log:
@@ -130,7 +131,7 @@ class Keeper:
 
     @contextmanager
     def restored(self, wanted: RestoreRequest | None = None) -> Iterator[PostgresServer]:
-        """A server that has recovered to what is wanted."""
+        """Returns a server recovered to the requested point."""
         target = PostgresServer(settings={**SETTINGS, "hot_standby": "off"})
         try:
             self.lay_down(target, wanted)
@@ -142,7 +143,7 @@ class Keeper:
 
 
 class Running:
-    """A coroutine on a loop of its own: commits of the test's own thread wait for it."""
+    """Runs a coroutine on a separate loop: commits of the test's thread wait for it."""
 
     def __init__(self, work: Coroutine[Any, Any, None]) -> None:
         self._loop = asyncio.new_event_loop()
@@ -154,7 +155,7 @@ class Running:
         self._loop.run_until_complete(asyncio.wait({self._task}))
 
     def check(self) -> None:
-        """Raises what it failed with."""
+        """Raises its exception."""
         if self._task.done() and not self._task.cancelled():
             self._task.result()
 
@@ -165,7 +166,7 @@ class Running:
         self._loop.close()
 
     def wait(self) -> None:
-        """Until it fails by itself, and raises that."""
+        """Waits until it fails, and raises that exception."""
         self._thread.join(TIMEOUT_S)
         assert not self._thread.is_alive(), "it goes on"
         self._loop.close()
@@ -173,7 +174,7 @@ class Running:
 
 
 def ask(server: PostgresServer, *statements: str) -> list[tuple[Any, ...]]:
-    """Each in a transaction of its own; the rows of the last one."""
+    """Runs each statement in its own transaction; returns the rows of the last one."""
     with psycopg.connect(server.url, autocommit=True) as connection:
         for statement in statements:
             cursor = connection.execute(statement)

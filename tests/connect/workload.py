@@ -1,4 +1,4 @@
-"""A database that changes at random, from a seed: every kind of change and every common type."""
+"""A database that changes at random from a seed, with every kind of change and every common type."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _BODY = "(SELECT string_agg(md5((i * 31 + n)::text), '') FROM generate_series(1,
 
 @dataclass(slots=True)
 class Workload:
-    """`step` makes one transaction; `changes` counts rows that were inserted, updated, deleted, and truncates."""
+    """`step` runs one transaction; `changes` counts inserted, updated and deleted rows, and truncates."""
 
     connection: psycopg.Connection[Any]
     seed: int
@@ -169,7 +169,7 @@ class Workload:
         )
 
     def _book(self) -> int:
-        """Many narrow rows, as most tables have them."""
+        """Writes many narrow rows, as most tables have them."""
         size = self.chance.randint(1, 300)
         begin = self.chance.randint(1, max(1, self.next_entry))
         kind = self.chance.random()
@@ -197,8 +197,8 @@ def set_up(url: str) -> None:
 
 
 def table_hash(url: str, table: str) -> tuple[int, str | None]:
-    """The number of its rows, and a hash over all of them, row by row in the order of the key. A table that is not
-    there has none: a sink creates it with the first change, and a random workload may leave a table alone."""
+    """Returns the number of rows and a hash over all of them in key order. A missing table has none: a sink creates it
+    with the first change, and a random workload may not touch a table."""
     order = TABLES.get(table, "id")
     with psycopg.connect(url, options="-c timezone=UTC -c extra_float_digits=3") as connection:
         question = f"SELECT count(*), md5(string_agg(md5(t::text), '' ORDER BY {order})) FROM {table} t"

@@ -1,4 +1,4 @@
-"""Any way in which a stream may arrive gives the same frames; garbage gives a refusal, never an exception."""
+"""However a stream is split, the assembler finds the same frames; garbage is rejected, never an exception."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PIECES = st.sampled_from([0, 1, 3, 4, 5, 1448, 4096, 20_000, 65_536, 1 << 20])
 
 
 def feed(assembler: FrameAssembler, data: memoryview, piece_bytes: list[int]) -> list[memoryview]:
-    """Reads of the given sizes, over and over; a buffer may take less, and now and then a read finds nothing."""
+    """Reads of the given sizes, repeated; a buffer may take less, and some reads return nothing."""
     frames: list[memoryview] = []
     turn = 0
     while data:
@@ -53,7 +53,7 @@ def test_any_chunking_gives_the_same_frames(sizes: list[int], pieces: list[int],
     stream = b"".join(struct.pack(">i", len(body)) + body for body in bodies)
     assembler = FrameAssembler(ReceiveMemory(), LIMIT)
     frames = feed(assembler, memoryview(stream), pieces)
-    # All are compared at the end: a frame whose memory is used again would show here.
+    # All are compared at the end, so that a frame whose memory was reused shows here.
     assert [bytes(frame) for frame in frames] == bodies
     assert assembler.refusal is None
     assert assembler.held_bytes == 0
@@ -81,7 +81,7 @@ def test_connections_that_share_memory_do_not_mix(streams: list[list[int]], seed
     while any(rests):
         index = rng.choice([index for index, rest in enumerate(rests) if rest])
         buffer = assemblers[index].buffer()
-        assemblers[rng.randrange(len(streams))].buffer()  # a read that finds nothing, in between
+        assemblers[rng.randrange(len(streams))].buffer()  # an empty read in between
         buffer = assemblers[index].buffer()
         count = min(len(buffer), len(rests[index]), rng.choice([1, 100, 5000, 70_000, 1 << 20]))
         buffer[:count] = rests[index][:count]
@@ -119,7 +119,7 @@ class Allocations:
     pieces=st.lists(PIECES, min_size=1, max_size=6).filter(lambda pieces: sum(pieces) >= 1000),
 )
 def test_compiled_and_plain_assemblers_agree(sizes: list[int], pieces: list[int]) -> None:
-    """In each step: what they offer, find, hold, refuse and allocate."""
+    """At each step they offer, find, hold, reject and allocate the same."""
     stream = b"".join(struct.pack(">i", size) + random.Random(size).randbytes(max(size, 0)) for size in sizes)
     seen: list[list[object]] = []
     for memory_type, assembler_type in ((ReceiveMemory, FrameAssembler), (PlainReceiveMemory, PlainFrameAssembler)):

@@ -1,6 +1,6 @@
-"""Requests of groups that make no sense, one after another, to one broker: each is answered, and nothing breaks.
+"""A sequence of nonsensical group requests to one broker: each is answered, and nothing breaks.
 
-A bug of a handler would be logged and answered with UNKNOWN_SERVER_ERROR; one of the coordinator would end its term.
+A bug in a handler would be logged and answered with UNKNOWN_SERVER_ERROR; one in the coordinator would end its term.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ STRINGS: dict[str, list[str]] = {
     "subscribed_topic_regex": ["", "t.*", "(", "(a+)+b"],
     "server_assignor": ["range", "uniform", "range", "uniform", "other"],
 }
-"""Few values, so that requests meet what others have done."""
+"""Few values, so that requests refer to the effects of others."""
 NUMBERS = {
     "generation_id": range(-1, 5),
     "generation_id_or_member_epoch": range(-2, 4),
@@ -77,7 +77,7 @@ TIMES_MS = (-(2**31), -1, 0, 1, *[20_000] * 10, 2**31 - 1)
 
 
 def sensible(rng: random.Random, entity: Any, names: list[str]) -> Any:
-    """The entity with values that are likely to be understood, now and then."""
+    """Returns the entity, sometimes with values that are likely to be valid."""
     changes: dict[str, Any] = {}
     for field in fields(entity):
         value = getattr(entity, field.name)
@@ -111,7 +111,7 @@ def _sensible_item(rng: random.Random, name: str, item: Any, names: list[str]) -
 
 
 async def _send_all(caller: Caller, rng: random.Random) -> int:
-    """How many were answered before the end."""
+    """Returns how many requests were answered."""
     names: list[str] = []
     waiting: set[asyncio.Task[bytes]] = set()
     sent = 0
@@ -133,7 +133,7 @@ async def _send_all(caller: Caller, rng: random.Random) -> int:
 
 
 def _members(caller: Caller) -> list[str]:
-    """Ids that the coordinators have given out."""
+    """Member ids that the coordinators have assigned."""
     shards = caller.broker.groups._shards.values()
     classic = [name for shard in shards for group in shard.machine.tables.classic.values() for name in _ids(group)]
     consumer = [name for shard in shards for group in shard.machine.tables.consumer.values() for name in group.members]

@@ -1,6 +1,6 @@
-"""Damaged requests of every API and version: a decoder says MalformedRequest or finds a request, nothing else.
+"""Damaged requests of every API and version: a decoder raises MalformedRequest or returns a request, nothing else.
 
-Bounded in count, and seeded: a failure names the API, and OTTLA_SEED repeats it.
+The number of cases is bounded and seeded: a failure names the API, and OTTLA_SEED repeats it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.properties.random_messages import random_entity
 
 DAMAGED_PER_VERSION = 60
 PEAK_BYTES_MAX = 8 << 20
-"""What decoding a small frame may allocate at most: a length that lies must not be believed."""
+"""The most that decoding a small frame may allocate: a wrong length must not be trusted."""
 
 _BY_HAND: dict[int, Callable[[memoryview, int], object]] = {
     0: parse_produce_request,
@@ -87,7 +87,7 @@ def test_a_length_that_lies_allocates_nothing(length: bytes) -> None:
         for version in range(api.versions[0], api.versions[1] + 1)
         for decoder in _decoders(api.key, version)
     ]
-    for decoder in decoders:  # what they import and make at their first call is not what is measured
+    for decoder in decoders:  # imports and set-up of the first call are not measured
         with contextlib.suppress(MalformedRequest):
             decoder(memoryview(bytes(40)))
     tracemalloc.start()

@@ -1,1 +1,1 @@
-"""Real broker processes that are killed, starved of disk space, damaged and started twice."""
+"""Tests of real broker processes: kill -9, full and damaged disks, second starts on the same directory."""

@@ -1,4 +1,4 @@
-"""Changes of topics while the broker dies: what was confirmed must hold after the restart, what was not may hold."""
+"""Changes topics while the broker is killed: a confirmed change must hold after the restart, others may hold."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ ABSENT = 0
 
 
 class AdminLoad:
-    """Creates, grows, configures and deletes topics in a thread of its own while it is not paused.
+    """Creates, grows, configures and deletes topics in a thread while it is not paused.
 
-    For each topic it knows the partition counts (0: no such topic) and the retentions that the broker may report.
-    More than one is allowed only while the outcome of a change is unknown.
+    For each topic it knows the partition counts (0: no such topic) and the retention values that the broker may report.
+    More than one value is allowed only while the outcome of a change is unknown.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class AdminLoad:
         self._trim = trim
         self._trim_to = trim_to
         self.trimmed = (0, 0)
-        """Up to where records were deleted for certain, and up to where they may have been."""
+        """The offset up to which records were certainly deleted, and the one up to which they may have been."""
         self._partitions: dict[str, set[int]] = {}
         self._retention: dict[str, set[str]] = {}
         self._running = threading.Event()
@@ -65,7 +65,8 @@ class AdminLoad:
         return len(self._partitions)
 
     def problems(self) -> list[str]:
-        """While paused, after a restart: what the broker forgot. What it reports now is what it must keep."""
+        """Returns the changes that the broker forgot. Call it while paused, after a restart. The reported state becomes
+        the expected one."""
         listed = self._admin.list_topics(timeout=20).topics
         found = []
         for topic, allowed in self._partitions.items():
@@ -128,7 +129,7 @@ class AdminLoad:
             self._partitions[topic] = {count + 1}
 
     def _delete_records(self) -> None:
-        """The older half of what is there and acknowledged."""
+        """Deletes the older half of the acknowledged records."""
         confirmed, asked = self.trimmed
         offset = (asked + self._trim_to()) // 2
         if offset <= asked:
@@ -148,7 +149,7 @@ class AdminLoad:
 
 
 def _succeeds(change: Callable[[], object]) -> bool:
-    """False if the outcome is unknown: the broker may have died before or after it made the change."""
+    """Returns False if the outcome is unknown: the broker may have died before or after the change."""
     try:
         change()
     except (KafkaException, TimeoutError):

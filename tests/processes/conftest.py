@@ -1,4 +1,4 @@
-"""Broker processes for one test each. What a test leaves running is killed; what it leaves mounted is unmounted."""
+"""Broker processes for one test each. At the end of a test its processes are killed and its file systems unmounted."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 96 MB."""
+    """Mounts a file system of 96 MB."""
     if os.geteuid() != 0:
         pytest.skip("only root can mount a small file system for this test")
     path = tmp_path / "small-disk"

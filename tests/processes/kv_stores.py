@@ -1,4 +1,4 @@
-"""Key-value stores of `examples/kv` as processes to be killed, and a client that remembers what they acknowledged."""
+"""Key-value stores of `examples/kv` as processes that tests kill, and a client that records their acknowledgements."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ANSWER_S = 10.0
 
 
 class KvProcess:
-    """`python examples/kv/server.py`. `port` stays the same over restarts."""
+    """`python examples/kv/server.py`. The port survives restarts."""
 
     def __init__(self, wal_servers: str, directory: Path, name: str, *arguments: str) -> None:
         self._command = [sys.executable, str(EXAMPLE), "--wal", wal_servers, *arguments]
@@ -61,7 +61,7 @@ class KvProcess:
 
 
 class KvConnection:
-    """One connection. OSError if there is no answer."""
+    """One connection. Raises OSError if there is no reply."""
 
     def __init__(self, port: int, timeout_s: float = ANSWER_S) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=timeout_s)
@@ -88,7 +88,8 @@ def ask(port: int, line: str) -> str:
 
 
 class Writers:
-    """Threads that write to whoever leads. Each key has one writer, whose values count up and are never sent twice."""
+    """Threads that write to the current leader. Each key has one writer, whose values increase and are never sent
+    twice."""
 
     def __init__(self, stores: list[KvProcess], chance: random.Random, threads: int, keys_each: int = 5) -> None:
         self._stores = stores

@@ -1,4 +1,4 @@
-"""A link to a server that can be cut, or hang: bytes wait in it and arrive later, as after a pause of the network."""
+"""A proxy to a server that can be cut or stalled: stalled bytes arrive later, as after a network pause."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Link:
         await asyncio.gather(*self._passing, return_exceptions=True)
 
     def cut(self) -> None:
-        """Every connection, in the middle of whatever passes."""
+        """Closes every connection, even in the middle of a message."""
         for passage in list(self._passing.values()):
             passage.abort()
 
@@ -32,7 +32,7 @@ class Link:
         return list(self._passing.values())
 
     def hang(self, for_s: float, only: list[Passage] | None = None) -> None:
-        """Nothing passes for a time; what is sent meanwhile arrives afterwards."""
+        """Stalls all traffic for a time; bytes sent meanwhile arrive afterwards."""
         for passage in self._passing.values() if only is None else only:
             passage.hang(for_s)
 
@@ -59,7 +59,7 @@ class Link:
 
 
 class Passage:
-    """One connection through the link."""
+    """One connection through the proxy."""
 
     def __init__(self, here: asyncio.StreamWriter, there: asyncio.StreamWriter) -> None:
         self._ends = here, there

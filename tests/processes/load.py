@@ -1,7 +1,7 @@
-"""Writers that go on while the broker dies: what was acknowledged to them goes into the ledger.
+"""Writers that continue while the broker is killed; their acknowledgements go into the ledger.
 
-Each value says who wrote it and which one it is, and the rest of it follows from that, so that a reader can tell a
-record that came back different from what was sent.
+Each value contains its writer and its number, which determine the rest of it, so that a reader can detect a changed
+record.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Where = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """A source of records. An idempotent one lives on through kills and sends again what was not acknowledged."""
+    """A source of records. An idempotent one continues across kills and resends unacknowledged records."""
 
     source: int
     idempotent: bool
@@ -61,14 +61,14 @@ WRITERS = (
 
 
 def value_of(source: int, sequence: int) -> bytes:
-    """Mostly small, now and then large."""
+    """Returns a value, mostly small and sometimes large."""
     choice = (sequence * 2654435761 + source * 40503) & 0xFFFF_FFFF
     length = 20_000 + choice % 40_000 if choice % 97 == 0 else choice % 400
     return IDENTITY.pack(source, sequence, length) + FILLER[:length]
 
 
 def identify(records: Sequence[tuple[int, bytes]]) -> list[Found]:
-    """Who wrote each record. Raises if one differs from what was written."""
+    """Returns the writer of each record. Raises if one differs from what was written."""
     found = []
     for offset, value in records:
         source, sequence, _ = IDENTITY.unpack_from(value)
@@ -78,7 +78,7 @@ def identify(records: Sequence[tuple[int, bytes]]) -> list[Found]:
 
 
 class Load:
-    """Runs the writers in a thread of its own while it is not paused."""
+    """Runs the writers in a thread while it is not paused."""
 
     def __init__(
         self,
@@ -114,13 +114,13 @@ class Load:
         self._idle.wait(10)
 
     def settle(self) -> None:
-        """While paused, with a broker that serves: waits until the outcome of every record is known."""
+        """Waits until the outcome of every record is known. Call it while paused, with a serving broker."""
         for writer in self._writers:
             left = self._producers[writer.source].flush(70)
             assert left == 0, f"writer {writer.source} still waits for {left} records"
 
     def renew(self) -> None:
-        """While paused: new producers, which know nothing of the ones before."""
+        """Replaces the producers by new ones without state. Call it while paused."""
         self.settle()
         self._producers = {writer.source: writer.producer(self._bootstrap) for writer in self._writers}
 

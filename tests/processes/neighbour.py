@@ -1,4 +1,4 @@
-"""A client that works while others misbehave: it writes and reads all the time, and nothing may happen to it."""
+"""A well-behaved client that writes and reads all the time while others misbehave, and must not be disturbed."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ TIMEOUT_S = 30.0
 
 
 class Neighbour:
-    """Writes a few records, waits for their acknowledgements, reads them back; over and over until the block ends.
+    """Writes a few records, waits for their acknowledgements and reads them back, repeatedly until the block ends.
 
-    At the end: every record was acknowledged at the offset it was due, read once, in order and unchanged, and neither
+    At the end, every record was acknowledged at the expected offset and read once, in order and unchanged, and neither
     connection was lost.
     """
 
@@ -38,7 +38,7 @@ class Neighbour:
         return self
 
     def lives_on(self, turns: int = 3) -> None:
-        """Waits until it has written and read some more."""
+        """Waits until it has completed further turns."""
         until = self.turns + turns
         deadline = time.monotonic() + TIMEOUT_S
         while self.turns < until and not self._complaints:

@@ -1,4 +1,4 @@
-"""A peer of a broker that speaks in bytes: for requests that no client would send."""
+"""A raw socket client, for requests that no client library would send."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Stranger:
         self._socket = socket.create_connection((broker.host, broker.port), TIMEOUT_S)
 
     def send(self, data: bytes) -> None:
-        """As much of it as the broker takes: it may close in the middle."""
+        """Sends as much as the broker accepts: it may close the connection in the middle."""
         with contextlib.suppress(ConnectionError):
             self._socket.sendall(data)
 
@@ -36,12 +36,13 @@ class Stranger:
         self._socket.shutdown(socket.SHUT_WR)
 
     def reset(self) -> None:
-        """Closes without a farewell."""
+        """Closes the connection with a reset."""
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._socket.close()
 
     def reply(self) -> bytes | None:
-        """The next reply without its size; None if the broker closed instead. A broker that does neither is a bug."""
+        """Returns the next reply without its size; None if the broker closed the connection. Fails if it does
+        neither."""
         size = self._receive(4)
         return None if size is None else self._receive(struct.unpack(">i", size)[0])
 
@@ -63,7 +64,7 @@ class Stranger:
         return reply is not None and reply[:6] == struct.pack(">ih", 77, 0)
 
     def is_turned_away(self) -> bool:
-        """Closed by the broker, without an answer."""
+        """Returns whether the broker closed the connection without a reply."""
         return self.reply() is None
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Retention of seconds that waits for the archive, in a real cluster: what it keeps, what it lets go, what it says."""
+"""Retention of seconds that waits for the archive, in a real cluster: what it keeps, deletes and logs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TIMEOUT_S = 60
 
 
 def note_archived(cluster: Cluster, topic: str, end_offset: int) -> None:
-    """As the archive does, after its commit."""
+    """Commits an archived offset, as the archive does."""
 
     async def commit() -> None:
         async with Admin(cluster.bootstrap_servers) as admin:
@@ -49,7 +49,7 @@ def fill(cluster: Cluster, topic: str, **configs: object) -> None:
     cluster.create_topic(topic, 1, replication_factor=3, **settings)
 
     async def write() -> None:
-        """One by one: a segment takes a batch as a whole, however large it is."""
+        """Writes records one by one: a segment takes a batch as a whole, however large it is."""
         async with Producer(cluster.bootstrap_servers) as producer:
             for _ in range(RECORDS):
                 await producer.send(topic, b"x" * 1000, partition=0)
@@ -59,13 +59,13 @@ def fill(cluster: Cluster, topic: str, **configs: object) -> None:
 
 def test_retention_waits_for_the_archive(caplog: pytest.LogCaptureFixture) -> None:
     with Cluster(brokers=3) as cluster, caplog.at_level(logging.ERROR, "ottla"):
-        # Four groups, so that coordinators are at the leader and elsewhere.
+        # Four groups, so that some coordinators are on the leader and some elsewhere.
         waiting = [f"waits-{number}" for number in range(4)]
         for topic in waiting:
             fill(cluster, topic, ottla_archive_group=f"archive-of-{topic}")
         fill(cluster, "bounded", ottla_archive_group="nobody", ottla_archive_wait_max_bytes=20_000)
         fill(cluster, "plain")
-        # Each of these has expired too by the time that the topic which waits for nobody is empty.
+        # Each of these has expired too by the time the topic without an archive is empty.
         wait_for_start(cluster, "plain", lambda found: found == RECORDS)
         left = wait_for_start(cluster, "bounded", lambda found: found > 0)
         assert left < RECORDS, "only what is beyond the bound is gone"

@@ -1,4 +1,5 @@
-"""Oversize, truncated and garbage frames: the sender is answered or closed, and nobody else notices."""
+"""Oversized, truncated and garbage frames: the sender gets an error or is disconnected; other clients are
+unaffected."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ GARBAGE_FRAMES = 400
 
 @pytest.fixture
 def broker(start_broker: StartBroker) -> Iterator[BrokerProcess]:
-    """While the test runs, a neighbour writes and reads; at the end the broker serves strangers as before."""
+    """Another client writes and reads during the test; at the end the broker still serves new clients."""
     broker = start_broker(
         config={"ottla.frame.stall.ms": str(STALL_MS), "socket.request.max.bytes": str(FRAME_BYTES_MAX)}
     )
@@ -39,7 +40,7 @@ def broker(start_broker: StartBroker) -> Iterator[BrokerProcess]:
 
 @pytest.mark.parametrize("first", [FRAME_BYTES_MAX + 1, -1])
 def test_a_size_that_no_request_has(broker: BrokerProcess, first: int) -> None:
-    """The first is in the log; for the others there, see the unit tests: the log does not repeat itself."""
+    """The first is logged; the unit tests check the others, since the log suppresses repetitions."""
     for size in (first, 2**31 - 1, -(2**31), 0, 7):
         with Stranger(broker) as stranger:
             stranger.send(struct.pack(">i", size))
@@ -99,7 +100,7 @@ def test_produce_requests_that_are_cut_inside(broker: BrokerProcess) -> None:
 
 
 def test_garbage_of_a_possible_size(broker: BrokerProcess, seed: int) -> None:
-    """Anything may come back, but the broker answers or closes, and soon."""
+    """The reply is arbitrary, but the broker must reply or close soon."""
     rng = random.Random(seed)
     for _ in range(GARBAGE_FRAMES):
         with Stranger(broker) as stranger:
@@ -110,7 +111,7 @@ def test_garbage_of_a_possible_size(broker: BrokerProcess, seed: int) -> None:
 
 
 def test_garbage_behind_a_proper_header(broker: BrokerProcess, seed: int) -> None:
-    """Each API that the broker has, in each of its versions. Zeroes are the more dangerous garbage: they parse."""
+    """Each API of the broker in each of its versions. Zeroes are the more dangerous garbage: they parse."""
     rng = random.Random(seed)
     for handler in HANDLERS.values():
         first, last = handler.api.versions

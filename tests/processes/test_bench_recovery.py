@@ -1,4 +1,4 @@
-"""`benchmarks/recovery.py`, small: it runs to its end, and every state is what a full replay gives."""
+"""Runs a small `benchmarks/recovery.py` to its end; every state must equal that of a full replay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m ottla.bench.saturation`, for a moment: it runs to its end and accounts for every record."""
+"""Runs `python -m ottla.bench.saturation` briefly to its end; it must account for every record."""
 
 from __future__ import annotations
 

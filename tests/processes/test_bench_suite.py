@@ -1,4 +1,4 @@
-"""`ottla bench` for real: a tiny matrix, interrupted and resumed, and Apache Kafka beside it where it can be had."""
+"""Runs a tiny matrix of `ottla bench`, interrupted and resumed, and Apache Kafka beside it where it is available."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_a_matrix_is_measured_interrupted_and_resumed(
     assert main(["bench", "run", str(file), "--out", str(results)]) == 0
     assert "6 of 6 measurements are there already" in capsys.readouterr().err
     assert cells(results) == after
-    monkeypatch.setenv("COLUMNS", "200")  # in a narrow table the words that are looked for wrap
+    monkeypatch.setenv("COLUMNS", "200")  # in a narrow table the words that the test searches for wrap
     assert main(["bench", "compare", str(results), str(results)]) == 0
     assert "within the noise" in capsys.readouterr().out
 
@@ -178,7 +178,7 @@ def test_a_cell_that_fails_is_named_and_the_others_are_measured(
 
 
 def test_a_cluster_is_read_from_disk(tmp_path: Path) -> None:
-    """Its brokers coordinate through SQLite and named pipes, which have no pages to drop."""
+    """The brokers coordinate through SQLite and named pipes, which have no pages to drop."""
     file, results = written(tmp_path, FROM_DISK), tmp_path / "results"
     assert main(["bench", "run", str(file), "--out", str(results)]) == 0
     (found,) = cells(results)
@@ -216,7 +216,7 @@ def test_apache_kafka_is_measured_beside_it(tmp_path: Path, capsys: pytest.Captu
 
 @pytest.mark.parametrize("driver", ["librdkafka", "ottla"])
 def test_a_stall_is_charged_to_every_record_that_was_due(driver: str, tmp_path: Path) -> None:
-    """No coordinated omission: one that waits for each record sends the next ones late, and late they are."""
+    """No coordinated omission: records that are due during a stall are sent late, and the delay counts."""
     configuration: dict[str, Value] = {
         **DEFAULTS,
         "driver": driver,

@@ -1,4 +1,4 @@
-"""`ottla up`, `ottla broker` and `ottla cluster` with real brokers, which are processes of their own."""
+"""`ottla up`, `ottla broker` and `ottla cluster` with real broker processes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Done(NamedTuple):
 
 
 def ottla(bootstrap: str, *arguments: str, expected: int = 0) -> Done:
-    """In this process: to start another one takes longer than most commands, and many are asked again and again."""
+    """Runs a command in this process: starting another takes longer than most commands, and many are polled."""
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
         code = main([*arguments, "--bootstrap", bootstrap])
@@ -78,7 +78,7 @@ def read_values(bootstrap: str, topic: str) -> list[str]:
 
 
 class Up:
-    """`ottla up`, whatever it starts."""
+    """An `ottla up` process and its child processes."""
 
     def __init__(self, directory: Path, *arguments: str) -> None:
         self.output, self.log = directory / "up.out", directory / "up.log"
@@ -93,7 +93,7 @@ class Up:
         return line.removeprefix("ottla ready bootstrap=")
 
     def brokers(self) -> dict[int, int]:
-        """The processes of its brokers, newest first, by node id."""
+        """Returns its broker processes by node id, newest first."""
         found = re.findall(r"^\[(\d+)\] .* data in .*, process (\d+)$", self.log.read_text(), re.MULTILINE)
         return {int(number): int(pid) for number, pid in found}
 
@@ -221,13 +221,13 @@ def test_a_broker_waits_for_its_store_and_says_so(tmp_path: Path) -> None:
 
 @pytest.fixture
 def four(tmp_path: Path) -> Iterator[ClusterProcesses]:
-    # A session that outlives a command on a busy machine: one that stands still stays registered.
+    # A session that outlives a command on a busy machine: a paused broker stays registered.
     config = {"broker.session.timeout.ms": "30000"}
     with ClusterProcesses(tmp_path, 4, config=config, ready_timeout_s=2 * WAIT_S) as cluster:
         bootstrap = cluster.bootstrap
         until(lambda: len(as_json(bootstrap, "cluster", "describe")["brokers"]) == 4, "all know of one another")
         ottla(bootstrap, "topics", "create", "orders", "-p", "8")
-        # With keys, so that every partition gets some: without them all may go to one partition.
+        # With keys, so that every partition gets some records: without them all may go to one partition.
         lines = "".join(f"{number}:{number}\n" for number in range(2000))
         ottla_process(bootstrap, "produce", "orders", "-K", ":", stdin=lines)
         yield cluster
@@ -239,7 +239,7 @@ def replicas_of(bootstrap: str, topic: str = "orders") -> dict[int, list[int]]:
 
 
 def until_replicas(bootstrap: str, are_right: Callable[[dict[int, list[int]]], bool]) -> None:
-    """The broker that is asked may hear of it a moment after the one that moved them."""
+    """Waits, since the broker that is asked may learn of the change later than the controller."""
     until(lambda: are_right(replicas_of(bootstrap)), "every broker has heard of the move")
 
 
@@ -343,8 +343,8 @@ def test_a_plan_is_shown_executed_verified_and_taken_back(four: ClusterProcesses
 
 def test_a_move_that_cannot_end_is_listed_and_cancelled(four: ClusterProcesses) -> None:
     bootstrap = four.bootstrap
-    # The one that stands still stays registered, so that it is accepted as a replica, and fetches nothing. Were it the
-    # controller, nothing would be accepted at all until its session has ended, and then it is not registered.
+    # The paused broker stays registered, so that it is accepted as a replica, but fetches nothing. If it were the
+    # controller, nothing would be accepted until its session expires, and then it is not registered.
     controller = as_json(bootstrap, "cluster", "describe")["controller"]
     index, now = next((index, now) for index, now in replicas_of(bootstrap).items() if controller in now)
     (new,) = set(range(1, 5)) - set(now)

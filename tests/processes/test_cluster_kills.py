@@ -1,6 +1,5 @@
-"""Brokers of a cluster are killed under load, one after the other and two at once, also with everything unsynced lost:
-no acknowledged record is missing, doubled or reordered, and writing goes on.
-"""
+"""Brokers of a cluster are killed under load, one after another and two at once, also with all unsynced data lost: no
+acknowledged record is missing, duplicated or reordered, and writes continue."""
 
 from __future__ import annotations
 
@@ -24,8 +23,8 @@ PAUSES = 3
 SESSION_MS = 3000
 PARTITIONS = {"disk": 3, "cache": 2}
 IDEMPOTENT = WRITERS[:2]
-"""acks=1 promises nothing when a leader dies. And a producer without idempotence reorders by itself when a leader
-moves: librdkafka puts what the old leader refused behind what the new one has taken."""
+"""acks=1 promises nothing when a leader dies. A producer without idempotence reorders records when a leader moves:
+librdkafka resends batches that the old leader rejected after batches that the new one has accepted."""
 
 
 def start_cluster(start_broker: StartBroker, directory: Path, arguments: tuple[str, ...]) -> list[BrokerProcess]:
@@ -68,7 +67,7 @@ class Siege:
             broker.start()
 
     def pause(self) -> None:
-        """Longer than a session: others take over, and the one that wakes up must not go on as if nothing was."""
+        """Pauses a broker beyond its session: others take over, and the resumed broker must not continue as leader."""
         broker = self.chance.choice(self.brokers)
         os.kill(broker.pid, signal.SIGSTOP)
         try:
@@ -101,7 +100,7 @@ def test_nothing_acknowledged_is_lost(start_broker: StartBroker, tmp_path: Path,
     siege = Siege(start_cluster(start_broker, tmp_path, arguments), chance)
     for _ in range(KILLS):
         siege.load_for(0.3, 1.0)
-        # Two at once only where nothing depends on one that is left: the page cache of two is lost with their power.
+        # Two at once only without a power cut: the page caches of two replicas would be lost together.
         siege.kill(2 if death == "kill" and chance.random() < 0.3 else 1)
         siege.check()
     siege.end()

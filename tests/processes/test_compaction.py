@@ -1,6 +1,6 @@
-"""A compacted topic through a real client: the table that a reader builds is the table that was written.
+"""A compacted topic through a real client: a reader builds the same table that was written.
 
-The broker is killed while it compacts, again and again; half of the times the power is cut (`--disk volatile`).
+The broker is killed repeatedly while it compacts; half of the kills are power cuts (`--disk volatile`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def create(broker: BrokerProcess, durability: str = "disk") -> None:
 
 
 class Table:
-    """What was written, and acknowledged."""
+    """The acknowledged writes."""
 
     def __init__(self, bootstrap: str, chance: random.Random, compression: str = "none") -> None:
         self.rows: dict[bytes, bytes | None] = {}
@@ -69,7 +69,7 @@ class Table:
             self._producer.poll(0)
 
     def settle(self) -> None:
-        """Everything is acknowledged: the producer tries again until it is."""
+        """Waits until everything is acknowledged; the producer retries until then."""
         assert self._producer.flush(WAIT_S) == 0
         assert self.failures == []
 
@@ -83,8 +83,8 @@ class Table:
 
 
 def read_records(bootstrap: str) -> list[tuple[int, bytes, bytes | None]]:
-    """Offset, key and value of all that is there. The end is where the reader's own position says it is: the last
-    offsets may have no records any more."""
+    """Returns offset, key and value of all records. The end is the reader's own position: the last offsets may have no
+    records any more."""
     consumer = consumer_of(bootstrap, reset="earliest")
     where = TopicPartition(TOPIC, 0, OFFSET_BEGINNING)
     found: list[tuple[int, bytes, bytes | None]] = []
@@ -148,7 +148,7 @@ def test_tombstones_go_in_the_end(start_broker: StartBroker) -> None:
     producer.flush(TIMEOUT_S)
 
     def nothing_is_left() -> bool:
-        """Compaction looks at full segments, and at tombstones again when there is something new."""
+        """Compaction processes full segments, and tombstones again when there is new data."""
         for _ in range(40):
             producer.produce(TOPIC, b"y" * 400, b"alive", partition=0)
         producer.flush(TIMEOUT_S)

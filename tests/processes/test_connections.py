@@ -1,4 +1,4 @@
-"""Many connections, and bad ones: the broker bounds what they cost, and serves its other clients meanwhile."""
+"""Many connections, and bad ones: the broker bounds their cost and serves its other clients."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TIMEOUT_S = 60.0
 
 @contextlib.contextmanager
 def half_open(broker: BrokerProcess, count: int) -> Iterator[list[socket.socket]]:
-    """A third says nothing, a third a part of a size, a third a part of a request."""
+    """Opens connections: a third sends nothing, a third part of a size, a third part of a request."""
     beginnings = (b"", b"\0\0\0", framed(bytes(5000))[:2000])
     strangers: list[socket.socket] = []
     try:
@@ -39,7 +39,7 @@ def half_open(broker: BrokerProcess, count: int) -> Iterator[list[socket.socket]
 
 
 def wait_for_closing(strangers: list[socket.socket]) -> None:
-    """Until the broker has closed every one of them."""
+    """Waits until the broker has closed all of them."""
     deadline = time.monotonic() + TIMEOUT_S
     with selectors.DefaultSelector() as selector:
         for stranger in strangers:
@@ -48,7 +48,7 @@ def wait_for_closing(strangers: list[socket.socket]) -> None:
             assert time.monotonic() < deadline, f"{len(selector.get_map())} connections are still open"
             for key, _ in selector.select(1.0):
                 with contextlib.suppress(ConnectionError):
-                    assert key.fileobj.recv(1) == b""  # type: ignore[union-attr] # sockets were registered
+                    assert key.fileobj.recv(1) == b""  # type: ignore[union-attr] # only sockets are registered
                 selector.unregister(key.fileobj)
 
 
@@ -65,7 +65,7 @@ def wait_until_connections(broker: BrokerProcess, at_most: int) -> None:
 
 @pytest.fixture
 def many_files() -> Iterator[None]:
-    """This process may open as many connections as the test wants."""
+    """Raises the limit of open files of this process."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < HALF_OPEN + 500:
         if hard != resource.RLIM_INFINITY and hard < HALF_OPEN + 500:
@@ -134,7 +134,7 @@ def test_connections_that_come_and_go(start_broker: StartBroker) -> None:
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="the limit of another process can be set on Linux only")
 def test_connections_leave_descriptors_to_the_log(start_broker: StartBroker) -> None:
-    """The neighbour's segments are short, so its log opens new files all the time."""
+    """The well-behaved client's segments are short, so its log opens new files all the time."""
     broker = start_broker()
     with Neighbour(broker.bootstrap, segment_bytes="20000", retention_bytes="60000") as neighbour:
         soft, hard = resource.prlimit(broker.pid, resource.RLIMIT_NOFILE)

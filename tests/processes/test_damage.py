@@ -1,4 +1,4 @@
-"""Bytes that changed on the disk: named in the log, never served, and everything around them is."""
+"""Corrupted bytes on the disk are logged and never served; everything around them is served."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def value(number: int) -> bytes:
 
 
 def filled(start_broker: StartBroker, durability: str) -> tuple[BrokerProcess, list[Path]]:
-    """A stopped broker whose topic has several sealed segments, and those segments."""
+    """Returns a stopped broker whose topic has several sealed segments, and those segments."""
     broker = start_broker()
     create_topic(broker.bootstrap, "topic", ottla_durability=durability, segment_bytes=str(1 << 20))
     for start in range(0, RECORDS, 10):
@@ -82,7 +82,7 @@ async def read_with_our_client(bootstrap: str, offset: int) -> None:
 
 
 def test_a_torn_end_of_a_cache_log(start_broker: StartBroker) -> None:
-    """What a power cut leaves of the last write is cut; the records before it are served."""
+    """The remains of a write torn by a power cut are truncated; the records before it are served."""
     broker, segments = filled(start_broker, "cache")
     active = segments[-1]
     last = active.read_bytes()

@@ -1,4 +1,4 @@
-"""`python -m ottla.demo`, with fewer records: it proves what it says, and its end says whether it did."""
+"""Runs `python -m ottla.demo` with fewer records: it proves its claims, and its exit status tells whether it did."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RECORDS = 30_000
 def has_spark() -> bool:
     try:
         find_java()
-        import pyspark  # noqa: F401 - whether it is there
+        import pyspark  # noqa: F401 - checks that it is installed
     except (JavaMissingError, ImportError):
         return False
     return True

@@ -1,4 +1,4 @@
-"""Every program in `examples/` runs with nothing started before it, and prints what its page says."""
+"""Every program in `examples/` runs without prior setup and prints what its page says."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_an_example_prints_what_it_should(name: str) -> None:
 
 
 def test_the_database_books_a_record_once_whoever_reads_it(tmp_path: Path) -> None:
-    """A worker that was away for too long goes on with what another one has booked meanwhile."""
+    """A worker that was away too long resumes after another worker has booked its records."""
     example = runpy.run_path(str(EXAMPLES / "exactly_once_database.py"))
     record = ConsumerRecord("payments", 0, 7, 0, b"anna", b"10", ())
     for worker in ("the new one", "the one that was away"):

@@ -1,4 +1,4 @@
-"""A journal that cannot be written any more: `disk` topics refuse, everything else goes on, nothing is lost."""
+"""A journal that fails permanently: `disk` topics reject writes, everything else continues, nothing is lost."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ VALUES = [b"%d" % number for number in range(20)]
 
 
 def failing(start_broker: StartBroker, tmp_path: Path, after: int) -> BrokerProcess:
-    """A broker whose journal fails after so many writes: the disk of the power cuts, with a plan of faults."""
+    """Starts a broker whose journal fails after a number of writes: the volatile disk with a fault plan."""
     plan = tmp_path / "faults"
     plan.write_text(f"write journal EIO {after}\n")
     return start_broker(arguments=("--disk", "volatile", "--fault-file", str(plan)))
@@ -54,7 +54,7 @@ def test_a_failed_sync_never_acknowledges(start_broker: StartBroker, tmp_path: P
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_new_topics_of_every_class_can_still_be_created(start_broker: StartBroker, tmp_path: Path, name: str) -> None:
-    """Topics are kept in the catalog, not in the journal."""
+    """Topics are stored in the catalog, not in the journal."""
     broker = failing(start_broker, tmp_path, after=1)
     create_topic(broker.bootstrap, "first")
     for _ in range(5):

@@ -1,4 +1,4 @@
-"""A full disk refuses writes, keeps serving reads, and takes writes again as soon as there is space."""
+"""A broker with a full disk rejects writes, keeps serving reads, and accepts writes as soon as there is space."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SMALL_JOURNAL = {"ottla.journal.bytes": "8388608", "ottla.journal.file.bytes": "
 
 
 def fill(bootstrap: str, topic: str) -> list[Outcome]:
-    """Writes until the broker refuses; more than the disk holds is never needed."""
+    """Writes until the broker rejects a write; it never needs more than the disk's size."""
     outcomes: list[Outcome] = []
     for _ in range(60):
         outcomes += write(bootstrap, topic, [RECORD] * 4)
@@ -32,7 +32,7 @@ def wait_until_writable(bootstrap: str, topic: str) -> list[Outcome]:
 
 
 def test_a_full_disk(start_broker: StartBroker, small_disk: Path) -> None:
-    ballast = small_disk / "lost+found"  # the one name that a new data directory may hold
+    ballast = small_disk / "lost+found"  # the only name that a new data directory may contain
     ballast.write_bytes(bytes(40_000_000))
     broker = start_broker(data=small_disk, config=SMALL_JOURNAL)
     for topic in ("filling", "other"):

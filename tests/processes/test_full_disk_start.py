@@ -1,4 +1,4 @@
-"""A broker that was killed comes back on a disk that others have filled up meanwhile, to the last byte."""
+"""A killed broker restarts on a disk that others have filled to the last byte."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NEVER_FLUSHED = {**SMALL_JOURNAL, "ottla.flush.interval.ms": "3600000"}
 
 @pytest.fixture(params=["tmpfs", "ext4"])
 def full_disk(request: pytest.FixtureRequest, small_disk: Path, tmp_path: Path) -> Iterator[Path]:
-    """As `small_disk`; with ext4, its blocks are in a file on it."""
+    """Like `small_disk`; with ext4, the file system is in a file on it."""
     if request.param == "tmpfs":
         yield small_disk
         return
@@ -37,7 +37,7 @@ def full_disk(request: pytest.FixtureRequest, small_disk: Path, tmp_path: Path) 
 
 
 class Ballast:
-    """Under the one name that a new data directory may have: a directory on ext4, else free to be a file."""
+    """Uses the only name that a new data directory may contain: a directory on ext4, otherwise free to be a file."""
 
     def __init__(self, directory: Path) -> None:
         place = directory / "lost+found"
@@ -90,7 +90,7 @@ def test_a_start_on_a_disk_that_the_broker_filled(start_broker: StartBroker, ful
 
 
 def test_topics_can_be_deleted_on_a_disk_without_a_byte(start_broker: StartBroker, full_disk: Path) -> None:
-    """It is how a person makes room."""
+    """Deleting a topic is how an operator frees space."""
     ballast = Ballast(full_disk)
     broker = start_broker(data=full_disk, config=SMALL_JOURNAL)
     for topic in ("filling", "waiting"):

@@ -39,7 +39,7 @@ def described(cluster: ClusterProcesses) -> Any:
 
 
 def test_a_coordinator_that_dies(cluster: ClusterProcesses, tmp_path: Path) -> None:
-    """Its offsets are at the next one. A partition that died with it says so, and holds nobody up."""
+    """The next coordinator has its offsets. A partition that died with it is reported and delays nothing."""
     lines = tmp_path / "lines"
     lines.write_text("x\n" * 10)
     ottla(cluster, "topics", "create", "orders", "--partitions", "1")
@@ -53,7 +53,7 @@ def test_a_coordinator_that_dies(cluster: ClusterProcesses, tmp_path: Path) -> N
 
     cluster.broker(coordinator).kill()
     deadline = time.monotonic() + WAIT_S
-    while True:  # until the others have noticed, a partition still has the leader that is dead
+    while True:  # until the others have noticed, a partition still names the dead leader
         told = described(cluster)
         partitions = {(each["topic"], each["partition"]): each for each in told["partitions"]}
         if partitions["alone", dying]["problem"] is not None:

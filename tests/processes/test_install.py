@@ -1,4 +1,4 @@
-"""Ottla as users install it: `pip install` on a machine without a C compiler, and the contents of sdist and wheel."""
+"""Installs Ottla as users do: `pip install` without a C compiler, and the contents of sdist and wheel."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Runs a command on a PATH without any program, so without a compiler. Fails if the command does."""
+    """Runs a command with an empty PATH, so without a compiler. Fails if the command does."""
     empty = tmp_path_factory.mktemp("no-programs")
 
     def run_one(
@@ -52,7 +52,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the repository in which nothing was built."""
+    """Returns a copy of the repository without build products."""
     copy = tmp_path_factory.mktemp("tree")
     built = shutil.ignore_patterns("*.so", "*.c", "__pycache__", "*.egg-info")
     for name in PARTS:
@@ -65,7 +65,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(tree: Path, run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The programs of an environment into which `pip install .` put Ottla, in isolation and without a compiler."""
+    """Returns the programs of an environment with an isolated `pip install .`, made without a compiler."""
     environment = tmp_path_factory.mktemp("environment")
     subprocess.run([sys.executable, "-m", "venv", environment], check=True, timeout=COMMAND_TIMEOUT_S)
     programs = environment / "bin"
@@ -78,7 +78,7 @@ def installed(tree: Path, run: Run, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture
 def up(installed: Path, tmp_path: Path) -> Iterator[tuple[str, Path]]:
-    """The bootstrap servers and the log of an `ottla up` of that environment."""
+    """Returns the bootstrap servers and the log of an `ottla up` of that environment."""
     log = tmp_path / "up.log"
     command = [str(installed / "ottla"), "up", "--port", "0", "--data", str(tmp_path / "data")]
     with log.open("wb") as errors, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as ottla:

@@ -1,4 +1,4 @@
-"""Groups and transactions start although a broker died before anybody used them, and lose nothing when it is back."""
+"""Groups and transactions start although a broker died before their first use, and lose nothing when it returns."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def until(condition: Callable[[], bool], what: str) -> None:
 
 
 def placement(bootstrap: str, topic: str) -> set[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """The replicas and the in-sync replicas that its partitions have."""
+    """Returns the replicas and the in-sync replicas of its partitions."""
     found = AdminClient({"bootstrap.servers": bootstrap}).list_topics(topic, timeout=30).topics[topic].partitions
     return {(tuple(sorted(each.replicas)), tuple(sorted(each.isrs))) for each in found.values()}
 
@@ -49,7 +49,7 @@ def is_placed(bootstrap: str, topic: str, brokers: tuple[int, ...]) -> bool:
 
 
 def commit(bootstrap: str, offset: int) -> None:
-    """By a member of the group: it joins, gets its partition and commits."""
+    """A group member joins, gets its partition and commits."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "g", "enable.auto.commit": False})
     try:
         consumer.subscribe(["orders"])

@@ -1,7 +1,7 @@
-"""kill -9 under load, again and again: no acknowledged record is missing, doubled or reordered.
+"""Repeated kill -9 under load: no acknowledged record is missing, duplicated or reordered.
 
-Half of the kills keep the page cache, as a killed process does. The other half are power cuts: the broker holds
-everything that it did not sync in its own memory (`--disk volatile`), so that the kill takes it along.
+Half of the kills keep the page cache, as for any killed process. The other half are power cuts: the broker keeps
+unsynced data in its own memory (`--disk volatile`), so that the kill discards it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SETTINGS: tuple[Mapping[str, str], ...] = (
 
 
 class Siege:
-    """One data directory that is loaded, killed, restarted and read back several times."""
+    """A data directory whose broker is loaded, killed, restarted and read back several times."""
 
     def __init__(self, broker: BrokerProcess, chance: random.Random, *, power_cut: bool) -> None:
         self.broker = broker
@@ -83,7 +83,7 @@ class Siege:
             found = [each for each in identify(records) if each[0] >= first]
             findings = self.ledger.compare(where, found, start_offset=first)
             if self.power_cut and where in CACHE_PARTITIONS:
-                # A power cut may take what only the page cache had, but never from the middle.
+                # A power cut may lose data that only the page cache had, but never from the middle.
                 findings.missing = findings.misplaced = 0
                 self.ledger.rewind(where, found)
             total.add(findings)
@@ -94,9 +94,9 @@ class Siege:
         self.read = total.read
 
     def _first_offset(self, where: tuple[str, int]) -> int:
-        """Zero, but where retention or a request takes records away; what they took never comes back.
+        """Returns zero, except where retention or DeleteRecords removed records, which must never return.
 
-        Asked after the reading: retention may take away what a reader was about to read.
+        Determined after the read: retention may delete what a reader was about to read.
         """
         if where[0] not in ("short-lived", "trimmed"):
             return 0

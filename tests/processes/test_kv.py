@@ -1,6 +1,6 @@
 """The key-value store whose only durability is a log: stores and brokers are killed with -9 at random, and paused.
 
-Every value that was acknowledged is in the log, once and in order, and the state is what a replay of the log gives.
+Every acknowledged value is in the log, once and in order, and the state equals a replay of the log.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def leader_of(stores: list[KvProcess]) -> KvProcess:
 
 
 def check(writers: Writers, bootstrap: str, stores: list[KvProcess], snapshots: Path | None = None) -> None:
-    """Against the log itself, as any Kafka client reads it, and against what the leader says."""
+    """Compares with the log itself, read by a Kafka client, and with the leader's state."""
     in_log: dict[str, list[int]] = {}
 
     async def read() -> tuple[int, dict[bytes, bytes]]:
@@ -128,7 +128,7 @@ def test_stores_and_brokers_that_are_killed_lose_nothing_acknowledged(tmp_path: 
                 case 0:
                     victim = leader_of(stores)
                     victim.kill()
-                    writers.wait_for(20)  # the other one has taken over
+                    writers.wait_for(20)  # the other store has taken over
                     victim.start("--follow")
                 case 1:
                     broker = chance.choice(cluster.all)
@@ -139,7 +139,7 @@ def test_stores_and_brokers_that_are_killed_lose_nothing_acknowledged(tmp_path: 
                     victim = leader_of(stores)
                     victim.pause()
                     writers.wait_for(20)
-                    victim.resume()  # it does not know that it was replaced, and nobody believes it
+                    victim.resume()  # it does not know that it was replaced and is fenced
                     writers.wait_for(20)
         writers.stop()
         check(writers, cluster.bootstrap, stores)
@@ -147,7 +147,7 @@ def test_stores_and_brokers_that_are_killed_lose_nothing_acknowledged(tmp_path: 
 
 @pytest.mark.timeout(200)
 def test_everything_is_killed_and_started_again(tmp_path: Path, seed: int) -> None:
-    """With snapshots, after which the log is trimmed: the store comes back from both."""
+    """With snapshots, after which the log is trimmed: the store recovers from both."""
     chance = random.Random(f"{seed} kv, everything")
     snapshots = tmp_path / "snapshots"
     with world(tmp_path, 1, 1, "--snapshots", str(snapshots)) as (cluster, stores):

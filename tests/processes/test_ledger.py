@@ -1,4 +1,4 @@
-"""The proof itself can fail: each fault that a crash could cause is seen and named."""
+"""Tests of the ledger itself: it detects and names each fault that a crash could cause."""
 
 from __future__ import annotations
 

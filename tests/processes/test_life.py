@@ -1,4 +1,4 @@
-"""Starting and ending: one broker a directory, one a port, and an end that answers what was accepted."""
+"""Start and shutdown: one broker per directory and per port, and a shutdown that answers accepted requests."""
 
 from __future__ import annotations
 
@@ -116,8 +116,8 @@ def test_a_clean_end_answers_what_it_accepted(start_broker: StartBroker, number:
     found = dict(read(broker.bootstrap, "topic"))
     assert len(acknowledged_offsets) + len(failures) == sent
     assert set(found) >= set(acknowledged_offsets)
-    # What it took it answered: nothing is in the log that its producer believes lost, but for requests that were on
-    # their way when the socket closed.
+    # Every accepted request was answered: the log has nothing that its producer believes lost, except for requests in
+    # flight when the socket closed.
     assert len(found) == len(acknowledged_offsets)
 
 
@@ -132,7 +132,7 @@ def test_a_clean_restart_has_nothing_to_recover(start_broker: StartBroker) -> No
 
 
 def test_memory_topics_stay_and_their_offsets_go_on(start_broker: StartBroker) -> None:
-    """The records of a `memory` topic are gone with the process; their offsets are never given out again."""
+    """The records of a `memory` topic are lost with the process; their offsets are never reused."""
     broker = start_broker()
     create_topic(broker.bootstrap, "topic", ottla_durability="memory")
     last = acknowledged(write(broker.bootstrap, "topic", [b"x"] * 100))[-1]

@@ -1,4 +1,4 @@
-"""Brokers reach one another at an address of their own: clients are told another, which brokers cannot reach."""
+"""Brokers reach one another at a separate address; the address advertised to clients is unreachable for brokers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ottla.testing.ports import reserve_ports
 
 WAIT_S = 90.0
 DOMAIN = "ottla.invalid"
-"""No name server knows it (RFC 6761). Only this process does."""
+"""No name server resolves it (RFC 6761). Only this process does."""
 BROKERS = (1, 2, 3)
 
 
@@ -50,7 +50,7 @@ def start(directory: Path, number: int, port: int) -> subprocess.Popen[bytes]:
 
 @pytest.fixture
 def ports(tmp_path: Path) -> Iterator[dict[int, int]]:
-    """The ports for clients, by broker. All of them serve."""
+    """Returns the client ports by broker, once all of them serve."""
     ports = dict(zip(BROKERS, reserve_ports(len(BROKERS)), strict=True))
     processes = [start(tmp_path, number, port) for number, port in ports.items()]
     try:
@@ -117,7 +117,8 @@ async def test_brokers_replicate_where_clients_are_not_sent(ports: dict[int, int
             assert await told_addresses(port) <= {(name_of(number), port) for number, port in ports.items()}
         await until_all_are_known(ports[1])
         await admin.create_topic("orders", partitions=3, replication_factor=3)
-        # acks=all with min.insync.replicas=3: acknowledged only if both followers of each leader have fetched it.
+        # acks=all with min.insync.replicas=3: acknowledged only if both followers of each leader have fetched the
+        # record.
         async with Producer(bootstrap, linger_ms=0) as producer:
             for number in range(9):
                 await producer.send("orders", f"{number}".encode(), partition=number % 3)

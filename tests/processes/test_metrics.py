@@ -1,4 +1,4 @@
-"""`/metrics` of real broker processes, read with Prometheus' own parser while real clients work."""
+"""`/metrics` of real broker processes, read with Prometheus's own parser while real clients work."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def until(condition: Callable[[], bool], what: str) -> None:
 
 
 def produce(bootstrap: str, topic: str, count: int, partition: int = 0) -> None:
-    """Until all of them are acknowledged, as a client that tries again."""
+    """Produces until all records are acknowledged, with retries."""
     refused: list[KafkaError] = []
 
     def on_delivery(error: KafkaError | None, _: Message) -> None:
@@ -201,7 +201,7 @@ def test_a_cluster_tells_of_replicas_and_of_a_broker_that_dies(cluster: ClusterP
 
 
 def test_the_lag_of_partitions_that_are_elsewhere(cluster: ClusterProcesses) -> None:
-    """The coordinator has no replica of most of these, and tells of all."""
+    """The coordinator has no replica of most of these partitions, and reports all of them."""
     create_replicated(cluster.bootstrap, "spread", 6, 1, ottla_archive_group="archive")
     for partition in range(6):
         produce(cluster.bootstrap, "spread", 10 + partition, partition)

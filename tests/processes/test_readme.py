@@ -1,7 +1,7 @@
-"""The README and the Get started pages, typed as they stand: commands in their order, scripts, and the output shown.
+"""Runs the README and the Get started pages as they stand: commands in order, scripts, and the output shown.
 
-Two things differ from the terminal of a reader. The ports are free ones instead of 9092 and the next two. `make` is a
-stand-in that looks for the target, because `test_demo` runs the demo and this is one of the tests.
+Two things differ from a reader's terminal. Free ports replace 9092 and the next two. `make` is a stub that only looks
+for the target, because `test_demo` runs the demo and this is one of the tests.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ACTIVATED = ". .venv/bin/activate; "
 
 
 class Reader(NamedTuple):
-    """A person with a clone, whose terminals have this environment."""
+    """A person with a clone of the repository and terminals with this environment."""
 
     clone: Path
     environment: dict[str, str]

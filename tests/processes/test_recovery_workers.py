@@ -1,4 +1,4 @@
-"""Replay by several processes: the state of a plain replay, or an error with an offset and a state of the past."""
+"""Replay by several processes gives the state of a plain replay, or an error with an offset and an earlier state."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ SCHEMA = "CREATE TABLE IF NOT EXISTS rows (id INTEGER PRIMARY KEY, n INTEGER);"
 
 
 class PickledLog:
-    """A log that goes to the workers as it is. `kills` and `fails` at an offset, in a worker."""
+    """A log that is pickled to the workers. `kills` or `fails` at an offset, in a worker."""
 
     def __init__(self, columns: Columns, *, kills: int = -1, fails: int = -1) -> None:
         self.columns, self.kills, self.fails = columns, kills, fails
         self.home = os.getpid()
         self.workers: str = ""
-        """A directory in which each process that reads leaves its id."""
+        """A directory in which each reading process leaves its id."""
 
     async def tail(self) -> Tail:
         return Tail(0, self.columns.offsets[-1] + 1, 0)
@@ -104,7 +104,7 @@ async def test_any_log_to_any_point_from_any_snapshot(seed: int, tmp_path: Path)
 
 
 async def test_a_statement_that_ties_rows_together_ends_the_replay_by_key() -> None:
-    """With a unique column an image can remove another row, so each of them counts from there on."""
+    """With a unique column a row image can remove another row, so from there on every change counts."""
     images = [put(b"[%d]" % (n % 9), b"[%d,%d]" % (n % 9, n % 4), table="rows") for n in range(600)]
     data = [*images[:300], statement("DELETE FROM rows"), statement("CREATE UNIQUE INDEX one ON rows (n)"), *images]
     log = PickledLog(Columns(range(len(data)), [1] * len(data), data))
@@ -134,7 +134,7 @@ async def test_a_worker_that_dies_is_named_and_the_state_is_one_of_the_past(seed
 
 
 async def test_a_database_goes_on_where_the_workers_died(seed: int, tmp_path: Path) -> None:
-    """`n = n * 3` twice, or not at all, would show."""
+    """Applying `n = n * 3` twice, or not at all, would show."""
     chance = random.Random(seed)
     columns = SqliteHistory(chance, LENGTH).columns
     applier = SqliteApplier(sqlite3.connect(tmp_path / "state.db"), SCHEMA, by_key=True)
@@ -200,7 +200,7 @@ async def test_what_cannot_be_replayed_by_several_is_replayed_by_one_or_refused(
     for number in range(300):
         shared.add(put(b"k", b"%d" % number))
     log = MemoryLog(shared)
-    log.fails_with = lambda: None  # type: ignore[assignment]  # what cannot be pickled
+    log.fails_with = lambda: None  # type: ignore[assignment]  # cannot be pickled
     with pytest.raises(RecoveryError, match=r"MemoryLog cannot be read by another process.*workers=1"):
         await recover(log, RowTables(), workers=2)
     with pytest.raises(ValueError, match="workers=0"):
@@ -208,7 +208,8 @@ async def test_what_cannot_be_replayed_by_several_is_replayed_by_one_or_refused(
 
 
 async def test_a_broker_is_read_by_several_processes(start_broker: StartBroker) -> None:
-    """Through the Kafka protocol; and through the append stream, by whoever has fenced the log and then leads it."""
+    """Reads through the Kafka protocol, and through the append stream as the writer that fenced the log and then
+    leads."""
     broker = start_broker(config={"ottla.wal.port": "0"})
     async with await Log.open(broker.wal_server, "log", create=LogSettings(retention_ms=-1), fence=True) as log:
         for first in range(0, LENGTH, 500):

@@ -1,4 +1,4 @@
-"""A start that is refused changes nothing: neither the files of a running cluster, nor anybody else's."""
+"""A rejected start changes nothing: neither the files of a running cluster nor anyone else's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.processes.test_cluster_cli import COMMAND, WAIT_S, Up, ottla_process
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Up]:
-    """Three brokers by `ottla up`."""
+    """Starts three brokers with `ottla up`."""
     cluster = Up(tmp_path)
     try:
         cluster.bootstrap()
@@ -26,7 +26,7 @@ def cluster(tmp_path: Path) -> Iterator[Up]:
 
 
 def content(directory: Path) -> dict[str, bytes]:
-    """What the files say that tell brokers how to start."""
+    """Returns the contents of the files that tell brokers how to start."""
     return {path.name: path.read_bytes() for path in sorted(directory.glob("*.properties"))}
 
 
@@ -79,7 +79,8 @@ def test_a_directory_of_others_is_left_as_it_is(tmp_path: Path) -> None:
 
 
 def test_a_start_that_is_refused_keeps_the_note_of_a_clean_shutdown(tmp_path: Path) -> None:
-    """It says that topics of the class cache survived a power cut: a port that is taken must not use it up."""
+    """The mark says that topics of the class cache survived: a start that fails on a port in use must not consume
+    it."""
     with ClusterProcesses(tmp_path, 1) as cluster:
         (broker,) = cluster.brokers
         assert broker.stop() == 0

@@ -1,4 +1,4 @@
-"""A retention of seconds works: old records go, new ones stay, and the space comes back."""
+"""Retention of seconds works: old records are deleted, new ones stay, and disk space is freed."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_retention_of_seconds(start_broker: StartBroker, durability: str) -> Non
 async def test_a_wal_of_seconds_gives_up_old_records_while_it_is_written_to(
     start_broker: StartBroker, durability: str
 ) -> None:
-    """With segments as they are by default, nothing would go before a week is over, or a gigabyte full."""
+    """With the default segment size nothing would be deleted before a week or a gigabyte."""
     broker = start_broker(config={"ottla.wal.port": "0"})
     settings = LogSettings(durability=durability, retention_ms=RETENTION_MS)
     async with await Log.open(broker.wal_server, "wal", create=settings) as log:

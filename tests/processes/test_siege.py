@@ -1,6 +1,7 @@
-"""Five minutes of real-process faults: every kind once, and many at once, with nothing lost, doubled or reordered.
+"""Five minutes of faults of real processes: every kind once, and many at once; nothing is lost, duplicated or
+reordered.
 
-`make siege MINUTES=60` does the same for longer, with five brokers too. A run that fails keeps its history.
+`make siege MINUTES=60` does the same for longer, also with five brokers. A run that fails keeps its history.
 """
 
 from __future__ import annotations

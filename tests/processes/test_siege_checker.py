@@ -1,4 +1,4 @@
-"""The checker of the siege finds each anomaly in a history that has it, and none in one that has not."""
+"""The siege's checker finds each anomaly in a history that has it, and none in a clean one."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_acknowledged_and_lost() -> None:
 
 
 def test_acknowledged_without_an_offset() -> None:
-    """librdkafka does not know one for what only the answer to a later record confirmed."""
+    """librdkafka does not know the offset of a record that was confirmed only by the reply to a later one."""
     there = "90 assign p 0\n90 final p 4\n91 poll p 0:7:0:4"
     writer = WRITER.replace("30 unknown p 7 2 timeout", "30 ok p 7 2 -1 5000").replace("40 ok p 7 3 2", "40 ok p 7 3 3")
     assert anomalies(writer=writer, reader="", final=there) == set()
@@ -74,7 +74,7 @@ def test_acknowledged_without_an_offset() -> None:
 
 
 def test_read_and_lost() -> None:
-    """The value had no acknowledgement, but a reader has seen it."""
+    """The value was not acknowledged, but a reader has seen it."""
     reader = "5 assign p 0\n25 poll p 0:7:0:3\n"
     writer = WRITER.replace("40 ok p 7 3 2", "40 ok p 7 3 3")
     final = "90 final p 4\n91 poll p 0:7:0:2\n92 poll p 3:7:3:1"
@@ -96,7 +96,7 @@ def test_duplicate() -> None:
 
 
 def test_inconsistent_offset() -> None:
-    """The acknowledgement and a reader differ about offset 2."""
+    """The acknowledgement and a reader disagree about offset 2."""
     found = anomalies(reader="5 assign p 0\n25 poll p 0:7:0:2 2:7:2:1")
     assert Anomaly.INCONSISTENT in found
 
@@ -141,7 +141,7 @@ def test_aborted_read() -> None:
 
 
 def test_stale_end() -> None:
-    """At 22, offset 1 has been acknowledged."""
+    """Offset 1 was acknowledged before time 22."""
     assert anomalies(reader=READER + "23 end p 1 22") == {Anomaly.STALE}
 
 

@@ -1,4 +1,4 @@
-"""The table of a siege: what it counts, and which latencies and gaps it gives to which phase."""
+"""The summary table of a siege: its counts, and which phase each latency and gap belongs to."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ def line(at_s: float, *fields: object) -> str:
 
 
 def siege() -> History:
-    """Ten calm seconds, ten of a fault, ten calm ones. `p` has no writes for six seconds of the fault, `q` has some."""
+    """Ten calm seconds, ten of a fault, ten calm ones. During the fault `p` has no writes for six seconds, `q` has
+    some."""
     history = History()
     marks = [line(0, "phase", "-", "calm"), line(10, "phase", "-", "kill"), line(20, "phase", "-", "calm")]
     marks += [line(10, "fault", "-", "kill", "begin", "broker-1"), line(30, "phase", "-", "over")]

@@ -1,4 +1,4 @@
-"""What three real brokers tell of a real client's transactions: together, and each thing once."""
+"""The metrics of three real brokers for a real client's transactions: complete in total, each counted once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A broker that is killed in the middle of transactions: which are open, and what was aborted, it knows again."""
+"""A broker killed in the middle of transactions recovers its open and aborted transactions."""
 
 from __future__ import annotations
 

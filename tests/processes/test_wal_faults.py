@@ -1,8 +1,8 @@
-"""Streams into write-ahead logs while leaders are killed and paused, links are cut and clients start again.
+"""Streams into write-ahead logs while leaders are killed and paused, links are cut and clients restart.
 
-No acknowledged record is missing, doubled or out of order; what a client was told is refused is nowhere. A handle that
-is closed with records on their way does not know where they end: in a log that nobody fences they may come after what
-its successor wrote, so there the order is that of each life of a writer; in a fenced log it is that of all its lives.
+No acknowledged record is missing, duplicated or out of order; no rejected record is in a log. A handle closed with
+records in flight does not know where they end: in an unfenced log they may follow records of its successor, so there
+the order holds for each life of a writer; in a fenced log it holds for all its lives.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LIMITS = Limits(patience_s=120)
 
 
 class Stream:
-    """One writer. Its records say who wrote them, in which life, and how many before."""
+    """One writer. Its records contain the writer, its life, and a sequence number."""
 
     def __init__(self, number: int, servers: str, topic: str, chance: random.Random, *, fences: bool) -> None:
         self.number = number
@@ -39,9 +39,9 @@ class Stream:
         self._chance = chance
         self._sequence = 0
         self._life = 0
-        """The next one begins when the last one left records on their way, unless the log is fenced."""
+        """Increases when the last handle left records in flight, unless the log is fenced."""
         self.acknowledged: list[tuple[int, int, int]] = []
-        """Offset, who and sequence."""
+        """Offset, writer and sequence number."""
         self.restarts = 0
         self.unknown = 0
         self.is_ending = False
@@ -53,7 +53,7 @@ class Stream:
             self.restarts += 1
 
     async def _write(self, log: Log, for_s: float) -> None:
-        """Then the client ends as in a crash, or in peace."""
+        """Writes, then ends the client by a crash or in order."""
         loop = asyncio.get_running_loop()
         until = loop.time() + for_s
         futures: list[asyncio.Future[int]] = []
@@ -61,7 +61,7 @@ class Stream:
             futures += [self._append(log) for _ in range(self._chance.randrange(1, 20))]
             await asyncio.sleep(self._chance.uniform(0, 0.03))
             if self._chance.random() < 0.02:
-                log._leaders.close()  # its link is cut under it
+                log._leaders.close()  # cuts its connection
             await log.ready()
         if self.is_ending or self._chance.random() < 0.5:
             await log.flush()
@@ -91,7 +91,7 @@ class Stream:
 
 @contextlib.asynccontextmanager
 async def brokers(directory: Path) -> AsyncIterator[tuple[ClusterProcesses, list[Link]]]:
-    """Three, each with a link in front of its append stream."""
+    """Starts three brokers, each with a proxy in front of its append stream."""
     links = [Link() for _ in range(3)]
     for link in links:
         await link.open()
@@ -144,7 +144,7 @@ async def test_streams_keep_order_and_lose_nothing(tmp_path: Path, seed: int, st
         for topic in [shared, *own]:
             created = await Log.open(servers, topic, create=LogSettings(replicas=3, durability=durability))
             await created.close()
-        # Most share one log; the first few have one of their own, which they take anew at each start.
+        # Most share one log; the first few have a log of their own, which they fence at each start.
         writers = [
             Stream(number, servers, own[number], chance, fences=True)
             if number < len(own)
@@ -182,7 +182,7 @@ async def check(servers: str, topic: str, writers: list[Stream]) -> int:
 
 
 async def test_an_old_writer_fails_also_with_what_is_in_flight(tmp_path: Path) -> None:
-    """Its leader hangs with the records on their way; another writer takes the log meanwhile."""
+    """The leader stalls with the records in flight; another writer fences the log meanwhile."""
     async with brokers(tmp_path) as (_, links):
         servers = ",".join(f"127.0.0.1:{link.port}" for link in links)
         old = await Log.open(servers, "taken", create=LogSettings(replicas=3), fence=True, limits=LIMITS)
@@ -208,7 +208,7 @@ async def test_an_old_writer_fails_also_with_what_is_in_flight(tmp_path: Path) -
 
 @pytest.mark.parametrize("fence", [False, True])
 async def test_only_a_fence_holds_back_what_a_closed_handle_had_on_its_way(tmp_path: Path, fence: bool) -> None:
-    """The network keeps it until after the next handle has written."""
+    """The network delays the records until after the next handle has written."""
     async with brokers(tmp_path) as (_, links):
         servers = ",".join(f"127.0.0.1:{link.port}" for link in links)
         old = await Log.open(servers, "late", create=LogSettings(replicas=3), fence=fence, limits=LIMITS)

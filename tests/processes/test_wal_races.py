@@ -1,6 +1,6 @@
-"""Conditional appends, fences and tails of many clients at once, while leaders die: linearizable, by a model.
+"""Concurrent conditional appends, fences and tails of many clients while leaders die are linearizable.
 
-What each client saw is recorded with its time; at the end the history is checked against the log (`wal_history`).
+Each client's operations are recorded with times; at the end the history is checked against the log (`wal_history`).
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class Race:
         self.history: list[Operation] = []
         self.is_ending = False
 
-    # -- what clients do ----------------------------------------------------------------------------------------
+    # -- clients ------------------------------------------------------------------------------------------------
 
     async def compete(self, name: str) -> None:
-        """Without fences: whoever knows the end may append there."""
+        """Without fences: any client that knows the end may append there."""
         log = await Log.open(self.servers, "race", limits=LIMITS)
         count = 0
         while not self.is_ending:
@@ -54,7 +54,7 @@ class Race:
         await log.close()
 
     async def rule(self, name: str) -> None:
-        """Takes the log, writes until another one takes it, and takes it again."""
+        """Fences the log, writes until another client fences it, and fences it again."""
         count = 0
         while not self.is_ending:
             fence = Operation("fence", name, time.monotonic())
@@ -101,7 +101,7 @@ class Race:
         operation.ended_s, operation.outcome = time.monotonic(), "done"
         return operation.offset
 
-    # -- the check ----------------------------------------------------------------------------------------------
+    # -- check --------------------------------------------------------------------------------------------------
 
     async def check(self, topic: str, *kinds: str) -> dict[str, int]:
         log = await Log.open(self.servers, topic, limits=LIMITS)

@@ -1,4 +1,4 @@
-"""Writing and reading a broker process through confluent-kafka, with every outcome visible."""
+"""Writes to and reads from a broker process through confluent-kafka, with every outcome visible."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 TIMEOUT_S = 20.0
 QUIET = {"log_level": 2}
-"""librdkafka reports each lost connection; in these tests they are the point."""
+"""librdkafka reports each lost connection, which is expected in these tests."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Of one record: the offset that was acknowledged, or the name of the error."""
+    """The outcome of one record: the acknowledged offset, or the name of the error."""
 
     offset: int | None
     error: str | None = None
 
 
 class NotReadableError(Exception):
-    """A reader was refused. Carries the error's name."""
+    """A read was rejected. Carries the error's name."""
 
 
 def create_topic(bootstrap: str, name: str, partitions: int = 1, **configs: str) -> None:
-    """Configs with underscores for dots: `ottla_durability="cache"`."""
+    """Creates a topic. Configs have underscores for dots: `ottla_durability="cache"`."""
     create_replicated(bootstrap, name, partitions, 1, **configs)
 
 
@@ -48,7 +48,7 @@ def topic_names(bootstrap: str) -> set[str]:
 
 
 def plain_producer(bootstrap: str, **settings: Any) -> Producer:
-    """Does not try again, so that the broker's first answer is the outcome."""
+    """A producer without retries, so that the broker's first reply is the outcome."""
     return Producer(
         {
             "bootstrap.servers": bootstrap,
@@ -67,7 +67,7 @@ def plain_producer(bootstrap: str, **settings: Any) -> Producer:
 
 
 def write(bootstrap: str, topic: str, values: Iterable[bytes], partition: int = 0, **settings: Any) -> list[Outcome]:
-    """Writes values in order and waits for what becomes of each."""
+    """Writes values in order and waits for the outcome of each."""
     producer = plain_producer(bootstrap, **settings)
     outcomes: list[Outcome] = []
 
@@ -102,7 +102,7 @@ def consumer_of(bootstrap: str, *, reset: str = "error") -> Consumer:
 
 
 def ends(bootstrap: str, topic: str, partition: int = 0) -> tuple[int, int]:
-    """The first offset and the one after the last."""
+    """Returns the first offset and the one after the last."""
     consumer = consumer_of(bootstrap)
     try:
         first, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), TIMEOUT_S)
@@ -114,7 +114,8 @@ def ends(bootstrap: str, topic: str, partition: int = 0) -> tuple[int, int]:
 def read(
     bootstrap: str, topic: str, partition: int = 0, *, offset: int | None = None, end: int | None = None
 ) -> list[tuple[int, bytes]]:
-    """Offsets and values of a partition, up to its end. Raises NotReadableError if the broker refuses."""
+    """Returns offsets and values of a partition, up to its end. Raises NotReadableError if the broker rejects the
+    read."""
     (found,) = read_all(bootstrap, [(topic, partition)], offset=offset, end=end).values()
     return found
 
@@ -127,7 +128,7 @@ def read_all(
     end: int | None = None,
     timeout_s: float = 60,
 ) -> dict[tuple[str, int], list[tuple[int, bytes]]]:
-    # From the beginning means wherever it is by now: retention may move it while we read.
+    # From the current beginning: retention may move it during the read.
     consumer = consumer_of(bootstrap, reset="earliest" if offset is None else "error")
     try:
         return _read_all(consumer, list(partitions), offset, end, time.monotonic() + timeout_s)
@@ -152,7 +153,7 @@ def _read_all(
             raise AssertionError(f"the end was not reached in time: {_progress(found, left)}")
         for message in consumer.consume(10_000, 0.1):
             if not left:
-                break  # what a fetch ahead says of later offsets is not asked here
+                break  # errors of fetches beyond the end do not matter here
             if (error := message.error()) is not None:
                 raise NotReadableError(error.name())
             where = (message.topic() or "", message.partition() or 0)
@@ -169,7 +170,7 @@ def _progress(found: Mapping[tuple[str, int], list[tuple[int, bytes]]], left: Ma
 
 
 def refused_with(call: Any) -> str:
-    """The name of the error that a confluent-kafka call raises."""
+    """Returns the name of the error that a confluent-kafka call raises."""
     try:
         call()
     except KafkaException as refused:

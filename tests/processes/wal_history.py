@@ -1,10 +1,9 @@
-"""Whether what clients of a write-ahead log saw could have happened one after another: linearizability, with a model.
+"""Checks the linearizability of what clients of a write-ahead log observed, with a model.
 
-The model is a list: an append adds to its end, a fence too, a conditional append looks at the end first, a tail only
-looks. The log itself says in which order the appends took effect, so nothing has to be searched: each operation has its
-place in that order (an append at its offset; a refusal, a tail at the end that it was told). What is left to check is
-that every place fits what the operation was told, and that no operation takes its place before one that had ended
-before it began.
+The model is a list: appends and fences add to its end, a conditional append checks the end first, a tail only reads it.
+The log itself gives the order in which appends took effect, so no search is needed: each operation has its place in
+that order (an append at its offset; a rejection or a tail at the end that was returned). The checks are that every
+place agrees with the operation's result, and that no operation precedes one that had ended before it began.
 """
 
 from __future__ import annotations
@@ -30,17 +29,17 @@ class Operation:
     value: bytes = b""
     expected_end: int | None = None
     epoch: int = 0
-    """Of the writer; of a fence: what it was given."""
+    """The writer's epoch; for a fence, the epoch that it returned."""
     offset: int = -1
-    """Where it is; the end that a refusal or a tail was told."""
+    """The record's offset; for a rejection or a tail, the end that was returned."""
     count: int = 1
     handle: int = 0
-    """Through which it was appended; the order of its calls is that of the log. 0: not said."""
+    """The handle of the append; the log preserves the order of its calls. 0: unspecified."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an operation stands in the log's order: appends take room, those that only look do not."""
+    """The place of an operation in the log's order: appends occupy an offset, reads do not."""
 
     first: int
     end: int
@@ -48,7 +47,7 @@ class Place:
 
 
 def violations(history: Sequence[Operation], log: Sequence[tuple[int, bytes]]) -> list[str]:
-    """Sentences about what cannot be. `log` is all that a reader found at the end."""
+    """Returns descriptions of the violations. `log` is everything that a reader found at the end."""
     at = {value: offset for offset, value in log}
     found = [f"{value!r} is in the log twice" for value in at if sum(value == each for _, each in log) > 1]
     by_value = {operation.value: operation for operation in history if operation.kind == "append"}
@@ -66,7 +65,7 @@ def violations(history: Sequence[Operation], log: Sequence[tuple[int, bytes]]) -
 
 
 def _wrong_outcome(operation: Operation, at: dict[bytes, int]) -> Iterator[str]:
-    """What one operation was told, against the log."""
+    """Compares the result of one operation with the log."""
     where = at.get(operation.value) if operation.kind == "append" else None
     if operation.kind == "append" and operation.outcome == "done":
         if where is None:
@@ -99,7 +98,7 @@ def _place(operation: Operation, at: dict[bytes, int]) -> Place | None:
 
 
 def _out_of_time(places: Sequence[Place]) -> Iterator[str]:
-    """What had ended before another began stands before it."""
+    """Checks that an operation that ended before another began precedes it."""
     ended = sorted(
         (place for place in places if place.operation.ended_s < NEVER), key=lambda each: each.operation.ended_s
     )
@@ -118,7 +117,7 @@ def _out_of_time(places: Sequence[Place]) -> Iterator[str]:
 
 
 def _out_of_order(history: Sequence[Operation], at: dict[bytes, int]) -> Iterator[str]:
-    """What one handle appended stands in the order of its calls, also what was on its way at the same time."""
+    """Checks that the appends of one handle are in the order of its calls, including concurrent ones."""
     last: dict[int, Operation] = {}
     for operation in history:
         if operation.kind != "append" or not operation.handle or operation.value not in at:
@@ -131,7 +130,7 @@ def _out_of_order(history: Sequence[Operation], at: dict[bytes, int]) -> Iterato
 
 
 def _epochs(history: Sequence[Operation], at: dict[bytes, int]) -> Iterator[str]:
-    """Between two fences the log is of the first one's writer alone."""
+    """Checks that all records between two fences are of the first fence's writer."""
     fences = sorted(
         (operation for operation in history if operation.kind == "fence" and operation.outcome == "done"),
         key=lambda each: each.offset,
@@ -144,7 +143,7 @@ def _epochs(history: Sequence[Operation], at: dict[bytes, int]) -> Iterator[str]
             continue
         offset = at[operation.value]
         last = next((fence for fence in reversed(fences) if fence.offset < offset), None)
-        # A fence whose answer was lost may stand in between; it is of a later epoch than the last known one.
+        # A fence whose reply was lost may be in between; it has a later epoch than the last known one.
         if last is not None and operation.epoch < last.epoch:
             yield f"{operation.value!r} of epoch {operation.epoch} is at {offset}, behind the fence of {last.epoch}"
 

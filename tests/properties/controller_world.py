@@ -1,7 +1,7 @@
-"""A small cluster over a store with versions: brokers with logs, images that lag behind, a controller that may be old.
+"""A small cluster on a versioned store: brokers with logs, images that lag, a controller that may be outdated.
 
-A log is a list of record numbers. What a leader has committed, as an acknowledgement under acks=all would show it, must
-be in every later leader as long as somebody who has it survives: that is what all the rules are for.
+A log is a list of record numbers. Records that a leader has committed, as acknowledged under acks=all, must be in every
+later leader as long as a replica that has them survives: that is the purpose of all the rules.
 """
 
 from __future__ import annotations
@@ -58,22 +58,22 @@ class Broker:
     """The incarnation that this process believes to be; None if there is no process."""
     lease: LeaseId | None = None
     position: int = 0
-    """How much of the history its image shows."""
+    """The length of the history that its image reflects."""
     image: ClusterImage = field(default_factory=ClusterImage)
     planner: Planner = field(default_factory=lambda: Planner(RuleBook()))
     log: list[int] = field(default_factory=list)
     reports: dict[int, tuple[int, Member, int]] = field(default_factory=dict)
-    """As a leader, the last word of each follower: in which leader epoch, as which incarnation, up to which end."""
+    """As a leader, the last report of each follower: its leader epoch, incarnation and end."""
     proposed: tuple[Revision, tuple[Member, ...]] | None = None
-    """An ISR that this leader wrote, and at which revision: it counts from when it was sent."""
+    """An ISR that this leader wrote, and its revision: it counts from the time it was sent."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """Who had everything when a write was applied."""
+    """Which replicas had everything when a write was applied."""
 
     survivors: list[Member]
-    """All who may still have it, there or not."""
+    """All members that may still have it, running or not."""
     alive: set[int]
 
     @classmethod
@@ -83,7 +83,7 @@ class Facts:
 
 
 class World:
-    """One partition of one topic on three of the brokers at first; more would only be more of the same."""
+    """One partition of one topic, on three of the brokers at first; more partitions would show nothing new."""
 
     def __init__(self, brokers: int, durability: Durability, min_insync: int | None) -> None:
         self.durability = durability
@@ -91,13 +91,13 @@ class World:
         self.store = Store()
         self.brokers = {broker_id: Broker(broker_id) for broker_id in range(1, brokers + 1)}
         self.paused: list[Broker] = []
-        """Processes that do not know that their broker was started anew elsewhere."""
+        """Processes that do not know that their broker was started again elsewhere."""
         self.leases = 0
         self.records = 0
         self.committed: list[int] = []
         self.allows_unclean = False
         self.is_lossy = False
-        """An unclean election took place, so what was committed may be gone."""
+        """Whether an unclean election took place, so that committed records may be lost."""
         self.leaders: dict[int, Member] = {}
         self._truth, self._truth_position = ClusterImage(), 0
         for broker_id in self.brokers:
@@ -118,7 +118,7 @@ class World:
 
     @property
     def truth(self) -> ClusterImage:
-        """What the store has now."""
+        """The current state of the store."""
         for batch in self.store.history[self._truth_position :]:
             self._truth.apply(batch.changes)
         self._truth_position = len(self.store.history)
@@ -133,7 +133,7 @@ class World:
     # -- brokers --------------------------------------------------------------------------------------------------
 
     def start(self, broker_id: int, *, wiped: bool = False, rebooted: bool = False) -> None:
-        """A new process. `wiped` has a new directory; `rebooted` lost what only the page cache had."""
+        """Starts a new process. `wiped` has a new directory; `rebooted` lost data that only the page cache had."""
         broker = self.brokers[broker_id]
         start = BrokerStart(
             broker_id=broker_id,
@@ -151,7 +151,7 @@ class World:
         if wiped and broker.process is not None:
             self.paused.append(broker)
         elif broker.lease is not None and not wiped:
-            # The lease of the process before runs on until it ends by itself.
+            # The lease of the previous process continues until it expires.
             broker.lease = None
         match self.durability:
             case Durability.DISK:
@@ -170,7 +170,7 @@ class World:
         self.catch_up(broker_id)
 
     def resume(self, broker_id: int) -> None:
-        """The same process, whose lease ended, registers again."""
+        """The same process, whose lease expired, registers again."""
         broker = self.brokers[broker_id]
         if broker.process is None or broker.lease is not None:
             return
@@ -180,13 +180,13 @@ class World:
             broker.lease = LeaseId(self.leases)
 
     def stop(self, broker_id: int) -> None:
-        """The process is gone, and its lease with it."""
+        """Ends the process and its lease."""
         self.expire(broker_id)
         broker = self.brokers[broker_id]
         broker.process = broker.proposed = None
 
     def expire(self, broker_id: int) -> None:
-        """The lease ends. The process, if there is one, does not know."""
+        """Ends the lease. The process, if there is one, is not notified."""
         broker = self.brokers[broker_id]
         if broker.lease is not None:
             self.store.end_lease(broker.lease)
@@ -206,7 +206,7 @@ class World:
             self.commit(write)
 
     def fail_log(self, broker_id: int, failed: bool) -> None:
-        """The log does not work any more; or it does again, with everything that is committed."""
+        """Makes the log fail, or work again with everything that is committed."""
         broker = self.brokers[broker_id]
         if broker.process is None or broker.lease is None or broker.log[: len(self.committed)] != self.committed:
             return
@@ -216,7 +216,7 @@ class World:
     # -- the leader -----------------------------------------------------------------------------------------------
 
     def leading(self, broker: Broker) -> PartitionState | None:
-        """The partition as this broker sees it, if it believes to lead."""
+        """Returns the partition as this broker sees it, if it believes to lead."""
         found = broker.image.partition(P0)
         if broker.process is None or found is None or found.value.leader_member != broker.process.member:
             return None
@@ -234,7 +234,7 @@ class World:
             broker.log.append(self.records)
 
     def replicate(self, leader_id: int, follower_id: int) -> None:
-        """The follower fetches all from the one that it follows, and cuts what that one does not have."""
+        """The follower fetches everything from its leader, and truncates what the leader does not have."""
         leader, follower = self.brokers[leader_id], self.brokers[follower_id]
         state = self.leading(leader)
         if state is not None and leader_id != follower_id and self.follows(follower, state):
@@ -252,7 +252,7 @@ class World:
         )
 
     def move_watermark(self, leader_id: int) -> None:
-        """To the least end of all who are in the ISR, by the confirmed state and by what the leader proposed."""
+        """Moves the high watermark to the lowest end of the ISR, in the confirmed and the proposed state."""
         leader = self.brokers[leader_id]
         state = self.leading(leader)
         if state is None or not may_advance_watermark(self.rules(leader.image), state):
@@ -269,7 +269,7 @@ class World:
         self.committed = max(self.committed, leader.log[:end], key=len)
 
     def acknowledged(self, leader: Broker, state: PartitionState, member: Member) -> int:
-        """How much this member has, by what it reported in this leader epoch as an incarnation that kept it."""
+        """Returns the member's end as reported in this leader epoch by an incarnation that kept its data."""
         if member.broker_id == leader.broker_id:
             return len(leader.log)
         epoch, reporter, end = leader.reports.get(member.broker_id, (-1, member, 0))
@@ -282,7 +282,7 @@ class World:
         return end if is_member and epoch == state.leader_epoch else 0
 
     def change_isr(self, leader: Broker, wanted: set[int]) -> None:
-        """The leader vouches for those who said that they have all that it has."""
+        """The leader adds the replicas that reported its own end."""
         state = self.leading(leader)
         if state is None or leader.process is None:
             return
@@ -316,7 +316,7 @@ class World:
                 broker.planner.start_over()
 
     def controlling(self, broker_id: int) -> Versioned[ControllerEntry] | None:
-        """Not None if the broker believes to be the controller."""
+        """Returns None unless the broker believes to be the controller."""
         broker = self.brokers[broker_id]
         found = broker.image.controller
         if broker.process is None or found is None or found.value != ControllerEntry(*broker.process.member):
@@ -324,7 +324,8 @@ class World:
         return found
 
     def named(self, number: int) -> int:
-        """A broker by its id; 0 is the one that leads, as the store has it, and one beyond the last the controller."""
+        """Returns a broker by its id; 0 is the leader according to the store, and one beyond the last the
+        controller."""
         if number in self.brokers:
             return number
         controller = self.truth.controller
@@ -332,7 +333,7 @@ class World:
         return found if found in self.brokers else 1
 
     def plan(self, broker_id: int, most: int | None = None) -> None:
-        """Commits what is due, or the first few writes of it."""
+        """Commits the planned writes, or the first few of them."""
         self.take_control(broker_id)
         me, broker = self.controlling(broker_id), self.brokers[broker_id]
         if me is None:
@@ -366,7 +367,7 @@ class World:
         if isinstance(write, Write):
             self.commit(write)
 
-    # -- checks ---------------------------------------------------------------------------------------------------
+    # -- invariants -----------------------------------------------------------------------------------------------
 
     def commit(self, write: Write) -> Outcome:
         assert max(len(write.operations), len(write.conditions)) <= LIMITS.operations_max
@@ -403,7 +404,7 @@ class World:
         self.is_lossy = True
 
     def check(self) -> None:
-        """Whoever counts as having everything has everything."""
+        """Checks that every replica that counts as complete is complete."""
         if self.is_lossy:
             return
         state = self.state
@@ -414,7 +415,7 @@ class World:
                 assert log[: len(self.committed)] == self.committed, f"{member} of {state} lacks what was committed"
 
     def calm(self) -> None:
-        """Everybody sees everything, and the controller plans."""
+        """All images are updated, and the controller plans."""
         for broker_id in self.brokers:
             self.catch_up(broker_id)
             self.take_control(broker_id)
@@ -424,7 +425,7 @@ class World:
             self.catch_up(broker_id)
 
     def traffic(self, followers: list[int]) -> None:
-        """A record on its way from the leader to some others."""
+        """Replicates a record from the leader to some followers."""
         leader = self.named(0)
         self.produce(leader)
         for broker_id in followers:
@@ -432,7 +433,7 @@ class World:
         self.move_watermark(leader)
 
     def settle(self) -> PartitionState:
-        """No more faults: everybody sees everything, and one of them controls and plans once."""
+        """Without further faults: all images are updated, and one broker controls and plans once."""
         self.calm()
         image = self.truth
         if image.controller is not None:
@@ -443,7 +444,7 @@ class World:
 
 
 def in_common(one: list[int], other: list[int]) -> int:
-    """How many records the two logs begin with alike."""
+    """Returns the length of the common prefix of the two logs."""
     for position, (mine, theirs) in enumerate(zip(one, other, strict=False)):
         if mine != theirs:
             return position

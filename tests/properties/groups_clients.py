@@ -1,4 +1,4 @@
-"""Clients of both protocols, as the group coordinator sees them: they join, beat, commit, give up and come again."""
+"""Clients of both protocols, as the group coordinator sees them: they join, heartbeat, commit, time out and rejoin."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ class Client(ABC):
 
     @abstractmethod
     def forget(self) -> None:
-        """It has nothing any more and knows nothing."""
+        """Forgets its partitions and its membership."""
 
     @abstractmethod
     def leave(self) -> None: ...
 
     @abstractmethod
     def is_valid(self, epoch: int) -> bool:
-        """Whether it counts as a member, given the epoch that the group has for it."""
+        """Returns whether it counts as a member, given the group's epoch for it."""
 
     @property
     @abstractmethod
@@ -78,7 +78,7 @@ class Client(ABC):
 
     def take(self, ticket: int, reply: Reply) -> None:
         if ticket != self.ticket or not self.is_alive:
-            return  # it has given up waiting for that
+            return  # it no longer waits for that
         self.ticket = None
         if self.loses_next:
             self.loses_next = False
@@ -93,7 +93,7 @@ class Client(ABC):
 
     @abstractmethod
     def on_lost(self) -> None:
-        """No reply came. It will ask again."""
+        """No reply arrived. The client will retry."""
 
     def kill(self) -> None:
         self.is_alive = False
@@ -106,7 +106,7 @@ class Client(ABC):
 
 
 class ClassicClient(Client):
-    """Every other one is eager: it gives everything up before it joins. The others are cooperative."""
+    """Every other client is eager: it gives up all partitions before it joins. The others are cooperative."""
 
     def forget(self) -> None:
         self.member_id, self.generation = "", -1
@@ -115,9 +115,9 @@ class ClassicClient(Client):
         self.asked_classic_group = False
         """Its last SyncGroup; in a consumer group, assignments shrink within a generation."""
         self.has_withheld = False
-        """As a leader, it could not give all partitions out yet."""
+        """As a leader, it could not assign all partitions yet."""
         self.counted: int | None = None
-        """As a leader: how many partitions it gave out. If there are others, it joins to assign anew."""
+        """As a leader, how many partitions it assigned. If the count changes, it rejoins to assign again."""
 
     @property
     def is_cooperative(self) -> bool:
@@ -207,7 +207,7 @@ class ClassicClient(Client):
             self.ticket = self.world.send(self, request)
 
     def _assigned(self, members: tuple[JoinedMember, ...]) -> tuple[tuple[str, bytes], ...]:
-        """In turn, but nobody gets what somebody else still has: that follows when it was given up."""
+        """Assigns in turn, except partitions that another member still owns: those follow when they were revoked."""
         ids = sorted(member.member_id for member in members)
         owners: dict[NamedPartition, str] = {}
         for member in members:
@@ -245,14 +245,14 @@ class ClassicClient(Client):
 
 
 class ConsumerClient(Client):
-    """It takes its time: what it is told it does at some later heartbeat, and until then it has what it had.
+    """A slow member: it adopts an assignment at a later heartbeat, and keeps its partitions until then.
 
-    If a reply is lost, it does not go on with what it was told before: it has said what it has, and the coordinator may
-    have given the rest to others. (ADR 10 says what becomes of clients that do.)
+    If a reply is lost, it does not continue with its previous assignment: it has reported its partitions, and the
+    coordinator may have given the rest to others. (ADR 10 describes clients that do continue.)
     """
 
     regex: str | None = None
-    """What it subscribes by, if not by the name of the topic."""
+    """The regular expression that it subscribes with, instead of the topic's name."""
     has_resubscribed = False
 
     def resubscribe(self, number: int) -> None:

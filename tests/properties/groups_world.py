@@ -1,6 +1,6 @@
-"""A group coordinator under faults, with clients that do what clients do; and what must hold at each step.
+"""A group coordinator under faults, with realistic clients, and invariants checked at each step.
 
-The log has a watermark: answers leave when it reaches them, and a failover loses what is above it, or a part of that.
+The log has a high watermark: replies are sent when it reaches them, and a failover loses some or all batches above it.
 The records of a step are one batch: all of them are there, or none.
 """
 
@@ -44,7 +44,7 @@ class World:
         """Batches."""
         self.watermark = 0
         self.committed = Tables()
-        """What the log says below the watermark."""
+        """The state of the log below the high watermark."""
         self._held: list[tuple[int, Answer]] = []
         self._tickets = count(1)
         self._waiting: dict[int, Client | None] = {}
@@ -53,9 +53,9 @@ class World:
         self._reads: dict[int, int] = {}
         self.acknowledged = 0
         self.floor = 0
-        """The highest generation or epoch that was committed."""
+        """The highest committed generation or epoch."""
         self.given: dict[tuple[int, str], frozenset[tuple[str, int]]] = {}
-        """What each member of each classic generation was given, by its instance id if it has one."""
+        """The assignment of each member of each classic generation, by its instance id if it has one."""
         self.led: dict[int, frozenset[str]] = {}
         """The members of each classic generation."""
         self.coordinator = GroupCoordinator(CONFIG)
@@ -79,7 +79,7 @@ class World:
         return {regex: ("orders",) if re.fullmatch(regex, "orders") else () for regex in regexes}
 
     def resolve(self) -> None:
-        """Of regular expressions, after the heartbeats that brought them; it may be late, or lost."""
+        """Resolves regular expressions after their heartbeats; this may be late, or lost."""
         matching = self._matching(self.coordinator.unresolved_regexes())
         self._take(self.coordinator.regexes_resolved(matching, self.now))
 
@@ -91,7 +91,7 @@ class World:
         return coordinator
 
     def compacted(self) -> GroupCoordinator:
-        """The same after compaction of a part of the log: the last record of each key, and no tombstones."""
+        """Returns the state after compaction of part of the log: the last record of each key, without tombstones."""
         records = list(chain.from_iterable(self.log))
         clean = self.random.randint(0, len(records))
         last = {key: place for place, (key, _) in enumerate(records[:clean])}
@@ -118,7 +118,7 @@ class World:
         return ticket
 
     def fail_over(self, kept: int) -> None:
-        """So many of the batches above the watermark are kept."""
+        """Keeps that many of the batches above the high watermark."""
         assert self.coordinator.tables == self.replayed().tables, "what it knew is what its log says"
         assert self.coordinator.tables == self.compacted().tables, "and what is left of it by compaction"
         del self.log[self.watermark + kept :]
@@ -131,7 +131,7 @@ class World:
         self._load()
 
     def commit(self, batches: int | None = None) -> None:
-        """The watermark moves on, to the end or by so many batches. What happens then may append more."""
+        """Advances the high watermark to the end or by that many batches. The effects may append more."""
         end = len(self.log) if batches is None else min(len(self.log), self.watermark + batches)
         for key, value in chain.from_iterable(self.log[self.watermark : end]):
             record = encoding.decode(key, value)
@@ -163,7 +163,7 @@ class World:
             self._take(self.coordinator.tick(self.now))
         self.elapsed_ms = until_ms
 
-    # -- what clients and administrators do ------------------------------------------------------------------------
+    # -- clients and administrators --------------------------------------------------------------------------------
 
     def add_client(self, kind: type[Client], place: int) -> None:
         # Every third one is a static member.
@@ -171,7 +171,7 @@ class World:
         self.clients.append(kind(self, place, instance_id))
 
     def switch(self, place: int) -> None:
-        """It is started again with the other protocol."""
+        """Restarts the client with the other protocol."""
         old = self.clients[place]
         old.leave()
         kind = ConsumerClient if isinstance(old, ClassicClient) else ClassicClient
@@ -199,7 +199,7 @@ class World:
         self.partition_count += 1
         self._take(self.coordinator.topics_changed(self.topics, self.now))
 
-    # -- what must hold --------------------------------------------------------------------------------------------
+    # -- invariants ------------------------------------------------------------------------------------------------
 
     def committed_offset(self) -> int:
         value = self.committed.offsets.of(GROUP).get("orders", {}).get(0)
@@ -219,11 +219,11 @@ class World:
             self.floor = number
 
     def led_in(self, generation: int, members: frozenset[str]) -> None:
-        """A leader was told who is there."""
+        """A leader received the list of members."""
         assert self.led.setdefault(generation, members) == members, "a generation has one set of members"
 
     def given_in(self, generation: int, who: str, partitions: frozenset[tuple[str, int]]) -> None:
-        """A classic group's assignment, as a member has received it."""
+        """A member received its assignment in a classic group."""
         known = self.given.setdefault((generation, who), partitions)
         assert known == partitions, "one assignment a generation"
         for (other_generation, other), theirs in self.given.items():
@@ -246,7 +246,7 @@ class World:
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Nothing more goes wrong: everybody alive gets its share."""
+        """Without further faults, every live client gets its share."""
         for _ in range(60):
             for client in self.clients:
                 client.act()
@@ -265,7 +265,7 @@ class World:
         assert self.coordinator.tables == self.replayed().tables == self.compacted().tables
 
     def end(self) -> None:
-        """Everybody goes: nothing is left of them, and after the retention nothing of the group."""
+        """All members leave: nothing is left of them, and after the retention time nothing of the group."""
         for client in self.clients:
             client.kill()
         self.wait(120_000)

@@ -1,4 +1,4 @@
-"""Random entities of kio's schema: every field filled with something that its type allows."""
+"""Random entities of kio's schema: every field has a random value of its type."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class History:
         return b"[%d]" % number if self._statements else b"%d" % number
 
     def image(self, number: int) -> bytes:
-        """Its key is not in it in memory; in SQLite it is, so `put` is made with the key of the image there."""
+        """In memory an image does not contain its key; in SQLite it does, so `put` uses the key of the image there."""
         return b"%d" % number
 
     def table(self, name: str) -> str:
@@ -109,7 +109,7 @@ class SqliteHistory(History):
         return "rows"
 
     def statement(self, number: int, transaction: int = 0) -> bytes:
-        """What it does depends on all that came before it."""
+        """A statement whose effect depends on all earlier ones."""
         sql = self._chance.choice(
             ["UPDATE rows SET n = n * 3 + ?", "DELETE FROM rows WHERE n % 5 = ? % 5", "UPDATE rows SET n = n - ?"]
         )
@@ -117,7 +117,7 @@ class SqliteHistory(History):
 
 
 def chunks_of(columns: Columns, chance: random.Random) -> Iterator[Columns]:
-    """As a log gives them out: as many at once as it likes."""
+    """Splits the log into chunks of arbitrary sizes, as a log may return them."""
     at = 0
     while at < len(columns.offsets):
         size = chance.randrange(1, 12)

@@ -1,4 +1,4 @@
-"""Combinations of a matrix: pairwise rows cover every pair that can be, and no row is one that cannot."""
+"""Combinations of a matrix: pairwise rows cover every possible pair, and no row is an impossible one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The histogram against a sorted list; ratios, effects and the time left against what they must be."""
+"""The histogram compared with a sorted list; ratios, effects and the remaining time compared with expected values."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_the_median_lies_between(values: list[float]) -> None:
 
 @given(st.dictionaries(st.integers(0, 5), FIGURE, min_size=1), st.floats(0.01, 100))
 def test_a_ratio_is_that_of_each_repetition(peer: dict[int, float], times: float) -> None:
-    """However much repetitions differ: noise that hits both does not count."""
+    """However much repetitions differ: noise that affects both does not count."""
     found = paired_ratio({at: value * times for at, value in peer.items()}, peer)
     assert found is not None
     assert found.ratio == pytest.approx(times)

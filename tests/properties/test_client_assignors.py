@@ -1,4 +1,4 @@
-"""The assignors of the client: everything is given out once, evenly, and cooperative ones never have two owners."""
+"""The client's assignors: every partition is assigned once, evenly, and cooperative ones never create two owners."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_everything_is_given_out_once(assignor: str, group: Members, sizes: dict
 
 @given(members, counts)
 def test_cooperative_members_come_to_rest_without_two_owners(group: Members, sizes: dict[str, int]) -> None:
-    """Each round, members have what they were given, of the new generation."""
+    """In each round, members own what they were assigned in the new generation."""
     generation = 4
     for _ in range(ROUNDS_MAX):
         given_out = assign(COOPERATIVE_STICKY, group, sizes)

@@ -1,4 +1,4 @@
-"""Codecs on anything: what goes in comes out, from others' encoders too, and damage never escapes as another error."""
+"""Codecs on arbitrary input: round trips, other libraries' encoders, and damage that raises only the expected error."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Compaction against a list of all records: of each key the last stays, all offsets stay covered, nothing is invented.
+"""Compaction compared with a list of all records: the last record of each key stays, all offsets stay covered, nothing
+is invented.
 
-Every story runs with the compiled map of keys and with the plain one, and both must leave the same bytes.
+Every history runs with the compiled key map and with the plain one, and both must leave the same bytes.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from tests.support.compacted_logs import NO_LIMITS, NOBODY, CompactedLog, Produc
 
 KEYS = [b"", b"a", b"b", b"key", b"a longer key of more than sixteen bytes", b"\xff\x00"]
 FEW_KEYS = CompactionLimits(map_bytes_max=24 * 16, cpu_percent=100, io_bytes_per_second_max=1e12)
-"""Twelve keys: more passes than one."""
+"""Twelve keys: several passes are needed."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class Story:
                     check_exact(self.log)
                 case Restart():
                     self.log.bench.settle()
-                    # What a `cache` log has not synced may be gone after a power cut: then the process is killed.
+                    # A `cache` log may lose unsynced data in a power cut, so its process is killed instead.
                     self.log.bench.crash("none" if self.log.bench.log().is_journaled else "all")
                     self.log.start()
                     self.log.check()
@@ -96,7 +97,7 @@ class Story:
         )
 
     def _check_sequences(self) -> None:
-        """Learned from the log alone, as if the state file were lost."""
+        """Compares with a state rebuilt from the log alone, as if the state file were lost."""
         self.log.bench.settle()
         self.log.bench.flush()
         state = self.log.bench.path("state")
@@ -113,7 +114,7 @@ class Story:
 
 
 def check_exact(log: CompactedLog) -> None:
-    """Below the mark, there is one record a key, and it is the last."""
+    """Checks that below the mark each key has exactly its last record."""
     end = log.bench.log().compacted_end
     found = [record for record in log.records() if record.offset < end]
     last: dict[bytes | None, Record] = {record.key: record for record in log.appended if record.offset < end}

@@ -1,6 +1,6 @@
-"""Clusters under faults: brokers die and return, empty or intact; images are old; leaders and controllers race.
+"""Clusters under faults: brokers die and return, empty or intact; images are outdated; leaders and controllers race.
 
-`controller_world` has the model and what is checked at each step.
+`controller_world` has the model and its invariants.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BROKERS = 4
 MINIMA = [None, 1, 2, 3]
 
 Step = tuple[str, int, int, int]
-"""What happens, to which broker, with which other one (as in `World.named`), and a number that says more."""
+"""The action, its broker, another broker (as in `World.named`), and a parameter."""
 
 
 def chosen(number: int) -> list[int]:
@@ -84,7 +84,7 @@ def test_nothing_committed_is_lost_while_somebody_has_it(
 
 @pytest.mark.parametrize("number", range(40))
 def test_nor_in_long_runs(number: int, seed: int) -> None:
-    """Each with some of the faults, so that those that undo one another do not always come together."""
+    """Each run has only some of the faults, so that faults that undo one another are not always combined."""
     random = Random(f"{seed}-{number}")
     names = [*(name for name in ACTIONS if random.random() < 0.6), *OFTEN]
     happenings = [

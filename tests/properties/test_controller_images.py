@@ -1,4 +1,4 @@
-"""An image that was kept up by changes is the one that a snapshot gives, whatever was written."""
+"""An image updated incrementally equals one loaded from a snapshot, whatever was written."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAMES = ["a.b", "a_b"]
 
 @st.composite
 def operations(draw: st.DrawFn) -> Operation:
-    """Entries that fit together or do not, and values that nobody can read."""
+    """Consistent and inconsistent entries, and values that cannot be parsed."""
     topic_id, number = draw(st.sampled_from(TOPICS)), draw(st.integers(0, 2))
     topic = TopicState(topic_id, draw(st.sampled_from(NAMES)), number, {}, 0)
     state = partition(draw(st.sampled_from(["1", "1 2", "2 1", "3 1 2"])), draw(st.sampled_from(["", "1", "2"])))

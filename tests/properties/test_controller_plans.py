@@ -1,4 +1,5 @@
-"""Plans of any image converge at once, keep to the limits and elect by the rules; placements are apart and balanced."""
+"""Plans of any image converge at once, keep to the limits and elect by the rules; placements are distinct and
+balanced."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ BROKERS = range(1, 6)
 
 @st.composite
 def partition_states(draw: st.DrawFn) -> PartitionState:
-    """Anything that a partition can be, and more: members of any epoch, leaders that are gone."""
+    """Any possible state of a partition, and impossible ones: members of any epoch, missing leaders."""
     replicas = tuple(draw(st.lists(st.sampled_from(BROKERS), min_size=1, max_size=5, unique=True)))
     epochs = st.integers(1, 3)
     in_order = draw(st.permutations(replicas))

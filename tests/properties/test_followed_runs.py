@@ -1,4 +1,5 @@
-"""A follower that appends batches as one knows the same, and refuses the same, as one that takes them one by one."""
+"""A follower that appends batches as one run has the same state and rejects the same batches as one that appends them
+singly."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ NOW_MS = 1_700_000_000_000
 
 
 class Leader:
-    """Batches as a leader sends them: of all kinds, in the order of its log, now and then with something wrong."""
+    """Batches as a leader sends them: of all kinds, in log order, sometimes invalid."""
 
     def __init__(self, seed: int) -> None:
         self._rng = random.Random(seed)
@@ -108,7 +109,7 @@ async def test_runs_are_the_same_as_single_batches(seed: int, durability: str, m
 
 
 def test_plain_batches_are_one_run() -> None:
-    """Else the test above would say nothing."""
+    """Otherwise the test above would show nothing."""
     batches = []
     for offset in range(40):
         batch = encode_batch([Record(0, NOW_MS, None, b"value")])

@@ -1,4 +1,4 @@
-"""Assignors against what they promise: everything once, to subscribers, balanced, and moved as little as can be."""
+"""Assignors and their guarantees: every partition once, to subscribers, balanced, with the fewest possible moves."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def assignables(draw: st.DrawFn, *, alike: bool = False, partitions_max: int = 6
     topics = st.frozensets(st.sampled_from(TOPICS))
     same = draw(topics)
     subscriptions = {member: same if alike else draw(topics) for member in members}
-    # Also members that are gone, topics that are not subscribed to any more, and partitions that do not exist.
+    # Also former members, topics without subscribers, and partitions that do not exist.
     owners = st.none() | st.sampled_from(MEMBERS)
     previous: dict[str, set[tuple[TopicId, int]]] = {}
     for topic, index in product(TOPICS, range(partitions_max + 1)):
@@ -85,7 +85,7 @@ def unevenness(target: Target) -> int:
 
 
 def least_unevenness(what: AssignorInput) -> int:
-    """By trying everything, over how many each has."""
+    """Found by exhaustive search over the number of partitions of each member."""
     members = sorted(what.subscriptions)
     sizes = {(0,) * len(members)}
     for topic, _ in what.partitions():

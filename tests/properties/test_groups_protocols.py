@@ -1,6 +1,6 @@
-"""Groups under faults: members come, go, hang and are killed, replies are lost, coordinators fail over.
+"""Groups under faults: members join, leave, hang and are killed, replies are lost, coordinators fail over.
 
-`groups_world` has the model and what is checked at each step.
+`groups_world` has the model and its invariants.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.properties.groups_world import World
 
 CLIENTS = 4
 Step = tuple[str, int, int]
-"""What happens, to which client, and a number that says more."""
+"""The action, its client, and a parameter."""
 
 
 def act_and_commit(world: World, client: Client) -> None:
@@ -87,7 +87,7 @@ def test_whatever_happens(kinds: list[type[Client]], happenings: list[Step], num
 @pytest.mark.parametrize("kinds", KINDS, ids=names_of_happenings)
 @pytest.mark.parametrize("number", range(30))
 def test_in_long_runs(kinds: list[type[Client]], number: int, seed: int) -> None:
-    """Each with some of the faults, so that those that undo one another do not always come together."""
+    """Each run has only some of the faults, so that faults that undo one another are not always combined."""
     random = Random(f"{seed}-{number}")
     names = [*(name for name in ACTIONS if random.random() < 0.6), *OFTEN]
     happenings = [(random.choice(names), random.randrange(CLIENTS), random.randrange(10)) for _ in range(250)]

@@ -1,4 +1,4 @@
-"""Records there and back; and whatever bytes a log holds, they are read or refused, without a crash."""
+"""Round trips of records; arbitrary bytes in a log are decoded or rejected, without a crash."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_whatever_bytes(key: bytes, value: bytes | None) -> None:
 
 @given(st.lists(records, max_size=12))
 def test_a_log_of_any_records_is_loaded(log: list[Record]) -> None:
-    """Even if it makes no sense, such as assignments of nobody."""
+    """Even if it is inconsistent, such as assignments without members."""
     coordinator = GroupCoordinator(GroupConfig())
     for record in log:
         coordinator.replay(*encode(record))

@@ -1,8 +1,8 @@
-"""The journal against a list: whatever is done and whenever the power goes, what was acknowledged comes back.
+"""The journal compared with a list: acknowledged mutations survive any sequence of operations and power cuts.
 
-The model is one list of mutations in the order in which they were made. At any crash, what is recovered must be a
-stretch of that list without a hole: from the first mutation above the checkpoint to some point at or behind the last
-one that was acknowledged.
+The model is one list of mutations in the order in which they were made. At any crash, the recovered mutations must be a
+contiguous part of that list: from the first one above the checkpoint to some point at or after the last acknowledged
+one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LIMITS = JournalLimits(ring_bytes_max=96 << 10, file_bytes_max=16 << 10, group_b
 
 
 class Done(NamedTuple):
-    """A mutation as the model remembers it."""
+    """A mutation in the model."""
 
     kind: Mutation
     key: LogKey
@@ -34,7 +34,7 @@ class Done(NamedTuple):
 
 
 class ModelLog(Log):
-    """Checks each notice against the list of what was done."""
+    """Checks each notification against the list of mutations."""
 
     def __init__(self, partition: int, run: Run) -> None:
         super().__init__(partition)
@@ -49,7 +49,7 @@ class ModelLog(Log):
 
 
 class Run:
-    """One life of a broker's journal between two crashes. `history` goes on from one life to the next."""
+    """One life of a broker's journal between two crashes. `history` continues from one life to the next."""
 
     def __init__(self, disk: SimDisk, history: list[Done], released: int) -> None:
         self.disk = disk
@@ -252,6 +252,6 @@ def test_a_flipped_bit_is_damage_or_the_torn_end(
 
 
 def entries_of(recovered: RecoveredJournal, disk: SimDisk, exclude: int) -> list[JournalEntry]:
-    """The entries of all blocks but one, read from the disk as it is now."""
+    """Returns the entries of all blocks but one, read from the current disk."""
     kept = tuple(block for block in recovered.blocks if block.header.sequence != exclude)
     return list(RecoveredJournal(disk.files, kept, (), None, recovered.last_sequence).entries())

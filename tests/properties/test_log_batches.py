@@ -1,4 +1,4 @@
-"""The parts of a log that find batches, against plain lists."""
+"""The parts of a log that find batches, compared with plain lists."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_the_tail_cache_gives_up_what_is_written_and_nothing_else(
             assert each.tail.first_offset is not None
             assert each.tail.first_offset <= each.written_end
         if held > bound:
-            # Whatever is left over the bound is not written: the oldest of each log is.
+            # Only unwritten batches remain above the bound: the oldest of each log is unwritten.
             assert all(log.tail.drop_oldest(1, log.written_end, 1, 0) == (0, 0) for log in logs)
 
 
@@ -154,7 +154,7 @@ def test_the_index_never_leads_past_what_is_wanted(
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 4)), max_size=30), st.integers(-1, 40), st.data())
 def test_leader_epochs(steps: list[tuple[int, int]], asked: int, data: st.DataObject) -> None:
-    """Against the epoch of every single offset."""
+    """Compared with the epoch of every single offset."""
     known = LeaderEpochs()
     per_offset: list[int] = []
     epoch = 0

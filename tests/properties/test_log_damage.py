@@ -1,6 +1,6 @@
-"""Whatever is written over a segment's bytes: a reader gets a batch as it was appended, or an error. Never another
-batch, never another offset, never silence, and never an error for what is not damaged (unless it lies between two
-damaged batches: then nothing vouches for its offset)."""
+"""Arbitrary damage to a segment's bytes: a reader gets a batch as it was appended, or an error. Never another batch or
+offset, never nothing, and never an error for undamaged batches (unless they lie between two damaged ones, where their
+offsets cannot be verified)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tests.support.sim_logs import LogBench
 
 RECORDS = 30
 LEADER_EPOCH = range(12, 16)
-"""Covered by no checksum, and told by nothing else: damage there is not seen."""
+"""Not covered by any checksum and not known otherwise: damage there is not detected."""
 
 
 @st.composite
 def damages(draw: st.DrawFn) -> list[tuple[int, bytes]]:
-    """Places, as a share of the segment in thousandths, and what is written there."""
+    """Positions, in thousandths of the segment, and the bytes written there."""
     return draw(
         st.lists(
             st.tuples(st.integers(0, 999), st.binary(min_size=1, max_size=200)),

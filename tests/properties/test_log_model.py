@@ -1,4 +1,4 @@
-"""One log of each class against a list, step by step, with crashes: what Hypothesis finds it also makes small."""
+"""One log of each class compared with a list, step by step, with crashes; Hypothesis shrinks what it finds."""
 
 from __future__ import annotations
 

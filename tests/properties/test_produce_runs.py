@@ -1,4 +1,4 @@
-"""Runs of produce requests: compiled against plain, and a run against the same requests one by one."""
+"""Runs of produce requests: compiled against plain code, and a run against the same requests one by one."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def frame_of(
 
 
 def random_batch(rng: random.Random, now_ms: int = NOW_MS) -> bytes:
-    """Mostly good."""
+    """Mostly valid."""
     batch = bytearray(
         batch_of(
             [rng.randbytes(rng.choice([0, 3, 200]))] * rng.randint(1, 4),
@@ -82,7 +82,7 @@ def random_frame(rng: random.Random, topic: TopicKey, version: int, number: int)
 
 
 def told_by(run: ProduceRun | None, frames: list[memoryview]) -> list[Any]:
-    """Everything that a run says and does."""
+    """Returns all replies and effects of a run."""
     if run is None:
         return []
     way = [run.version, run.acks, run.timeout_ms, run.topic, run.partition]
@@ -182,7 +182,7 @@ def test_an_index_refuses_what_no_segment_has() -> None:
                 note_run(*columns, 0, 1000, [base], 0, [position], 0, [5], -1)
 
 
-# -- a run against one by one, in a whole broker ---------------------------------------------------------------------
+# -- a run against single requests, in a whole broker ----------------------------------------------------------------
 
 
 class Connection:
@@ -222,7 +222,7 @@ class Connection:
 
 
 def requests_of(rng: random.Random, now_ms: int) -> list[list[memoryview]]:
-    """What arrives in each of some turns of the loop: good and bad, idempotent and not, for some partitions."""
+    """Requests for each of several loop iterations: valid and invalid, idempotent and not, for some partitions."""
     sequences = [0, 0]
     turns = []
     for turn in range(6):
@@ -299,7 +299,7 @@ async def test_a_run_does_what_its_requests_do(
     for seed in range(5):
         together, runs = await outcome_of(seed, config, lambda connection: connection.send_together)
         singly, _ = await outcome_of(seed, config, lambda connection: connection.send_singly)
-        # The replies of a run tell where the log starts after all of it: retention may have moved that within the run.
+        # The replies of a run report the log start after the whole run: retention may have moved it within the run.
         compared = slice(1 if "retention_bytes" in config else 0, None)
         assert together[compared] == singly[compared]
         longest = max(longest, *runs)

@@ -1,6 +1,6 @@
-"""The producers' machine against a naive model that remembers every batch it ever accepted.
+"""The producers' state machine compared with a naive model that remembers every batch it ever accepted.
 
-The model numbers records without a wrap and without an end; the machine sees them modulo 2^31.
+The model numbers records without wrap-around; the machine sees the numbers modulo 2^31.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Remembered:
 
 @dataclass
 class Model:
-    """Everything that one log accepted, producer by producer."""
+    """Everything that one log accepted, by producer."""
 
     history: dict[int, list[Remembered]] = field(default_factory=dict)
     end: int = 0
@@ -117,7 +117,7 @@ def test_the_machine_says_what_the_model_says(data: st.DataObject) -> None:
 
 @given(st.data())
 def test_the_state_as_of_an_offset_and_the_rest_of_the_log_give_the_whole(data: st.DataObject) -> None:
-    """A restart takes a state that was written at some offset, or cuts one that is ahead, and reads on from there."""
+    """A restart loads a state written at some offset, or trims one that is ahead, and replays from there."""
     model, states = Model(), ProducerStates()
     accepted: list[tuple[int, int, ProducerBatch]] = []
     for number in range(data.draw(st.integers(1, 25))):

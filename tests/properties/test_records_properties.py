@@ -1,6 +1,7 @@
-"""Records on anything: the compiled bridge against its twin, and both against aiokafka's and kafka-python's encoders.
+"""Records on arbitrary input: the compiled module against its twin, and both against aiokafka's and kafka-python's
+encoders.
 
-The twins must write the same bytes, read the same records, and refuse the same batches.
+The twins must write the same bytes, read the same records, and reject the same batches.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ def columns_of(data: list[Row]) -> DecodedColumns:
 
 @given(data=many_rows, skip=st.integers(0, 5), budget_bytes=st.integers(0, 5000))
 def test_twins_write_the_same_columns(data: list[Row], skip: int, budget_bytes: int) -> None:
-    """Through slices: the first rows of each column are left out."""
+    """With slices: the first rows of each column are left out."""
     skip = min(skip, len(data))
     source = sliced(columns_of(data), skip)
     plain, compiled = encoding.ColumnEncoder(source), _encoding.ColumnEncoder(source)
@@ -127,7 +128,7 @@ def sliced(columns: DecodedColumns, skip: int) -> SourceColumns:
 
 
 def contents(columns: DecodedColumns) -> list[Any]:
-    """The columns with their buffers as bytes, so that they can be compared."""
+    """The columns with their buffers as bytes, for comparison."""
     parts: list[Any] = [columns.row_count, bytes(columns.offsets.data), bytes(columns.timestamps.data)]
     parts.append(bytes(columns.headers.offsets))
     for column in (columns.keys, columns.values, columns.headers.keys, columns.headers.values):
@@ -137,7 +138,7 @@ def contents(columns: DecodedColumns) -> list[Any]:
 
 
 def outcome(reader: Any, header: BatchHeader, body: Buffer, from_offset: int) -> list[Any] | None:
-    """Everything that a reader makes of these records; None if it refuses them."""
+    """Returns everything that a reader finds in these records; None if it rejects them."""
     records: list[Record] = []
     builder = reader.ColumnsBuilder()
     attempts: list[Callable[[], Any]] = [
@@ -204,7 +205,7 @@ def mutated(body: bytearray, changes: list[tuple[str, int, int]]) -> bytearray:
 def test_twins_refuse_the_same_mutated_batches(
     data: list[Row], changes: list[tuple[str, int, int]], count: int | None
 ) -> None:
-    """A length before the end of the buffer is what makes a compiled reader run out of it: mutate, then agree."""
+    """A length beyond the end of the buffer could make a compiled reader overrun it, so lengths are mutated too."""
     batch = encode_batch(as_records(data))
     body = mutated(batch[HEADER_BYTES:], changes)
     header = read_header(batch)._replace(

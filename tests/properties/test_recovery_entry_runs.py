@@ -1,4 +1,4 @@
-"""Runs of log entries: the compiled splitter does what its plain twin does, whatever the bytes are."""
+"""Runs of log entries: the compiled splitter equals its plain twin for arbitrary bytes."""
 
 from __future__ import annotations
 

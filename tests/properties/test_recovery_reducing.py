@@ -1,4 +1,4 @@
-"""A log that is reduced range by range gives the state, the position and the errors of a replay entry by entry."""
+"""A log reduced range by range gives the state, the position and the errors of a replay entry by entry."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SCHEMA = "CREATE TABLE IF NOT EXISTS rows (id INTEGER PRIMARY KEY, n INTEGER);"
 
 
 class Outcome:
-    """What a replay came to."""
+    """The result of a replay."""
 
     def __init__(self, replayer: Replayer, applier: Applier, error: str = "") -> None:
         self.position = replayer.position
@@ -58,7 +58,7 @@ def entry_by_entry(
 
 
 def pieces_of(columns: Columns, begin: int, until: Point, chance: random.Random) -> Iterator[ReducedPart]:
-    """Of ranges of any length, as processes would send them."""
+    """Splits the log into ranges of any length, as processes would send them."""
     end = columns.offsets[-1] + 1
     cuts = sorted(chance.sample(range(begin, end + 1), min(end - begin, chance.randrange(6)))) if begin < end else []
     for first, last in zip([begin, *cuts], [*cuts, end], strict=True):
@@ -111,7 +111,7 @@ def new_database() -> SqliteApplier:
 
 
 PINNED = 2601279653
-"""Found a position at the commit of a transaction that did not know of another one, open there and aborted next."""
+"""Found a position at the commit of a transaction that missed another one, open there and aborted next."""
 
 
 @pytest.mark.usefixtures("piece_bytes")
@@ -123,7 +123,7 @@ def test_ranges_in_order_are_the_whole_log(seed: int, pinned: int | None) -> Non
         until = any_point(history, chance)
         expected = entry_by_entry(history.columns, RowTables(), until, chance)
         found = by_pieces(history.columns, RowTables(), until, chance)
-        if expected.error:  # both are before the entry; how far before, depends on what is read at once
+        if expected.error:  # both are before the entry; how far depends on the size of a read
             assert found.error == expected.error, (case, until)
         else:
             assert found.shown() == expected.shown(), (case, until)
@@ -132,7 +132,7 @@ def test_ranges_in_order_are_the_whole_log(seed: int, pinned: int | None) -> Non
 @pytest.mark.usefixtures("piece_bytes")
 @pytest.mark.parametrize("kind", ["tables", "database"])
 def test_after_any_piece_the_state_is_one_of_the_past_and_goes_on(seed: int, kind: str) -> None:
-    """Whoever dies between two pieces goes on from there, by ranges or not, and has all of it once."""
+    """A process that dies between two pieces continues from there, by ranges or not, and applies everything once."""
     chance = random.Random(seed)
     new: Callable[[], Applier] = RowTables if kind == "tables" else new_database
     for case in range(CASES // 2):
@@ -152,7 +152,7 @@ def test_after_any_piece_the_state_is_one_of_the_past_and_goes_on(seed: int, kin
 
 
 def test_a_transaction_that_was_open_before_is_not_committed_by_half(seed: int) -> None:
-    """Its id is used again, and what is in the last range is whole by itself. A plain replay refuses it."""
+    """Its id is used again, and its part in the last range is complete by itself. A plain replay rejects it."""
     first, second = (put(b"%d" % number, b"", transaction=1) for number in range(2))
     columns = Columns(range(3), [1] * 3, [first, second, commit(1, [second])])
     expected = entry_by_entry(columns, RowTables(), END, random.Random(seed))
@@ -203,7 +203,7 @@ def test_what_is_held_in_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_small_states_are_told_apart(seed: int) -> None:
-    """The histories are such that an order that is not kept shows: in most of them, the last two pieces matter."""
+    """The histories reveal a wrong order: in most of them, the last two pieces matter."""
     chance, differ = random.Random(seed), 0
     for _ in range(40):
         history = History(chance, 60)

@@ -1,4 +1,4 @@
-"""SQLite's checksums and entries of its pages: the compiled twin, what is kept page by page, and damage."""
+"""SQLite's page checksums and entries: the compiled twin, incremental checksums, and damage."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Compaction of a log with transactions, against a list of what was committed.
+"""Compaction of a log with transactions, compared with a list of committed records.
 
-Whatever is compacted, restarted or learned again: a reader of committed records, in pieces of any size, finds of each
-key the last committed value, nothing that was aborted, and open transactions are the same ones.
+After any compaction, restart or rebuild, a read_committed reader with fetches of any size finds the last committed
+value of each key and nothing aborted, and the open transactions are the same.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Story:
     epochs: dict[int, int] = field(default_factory=dict)
     sequences: dict[int, int] = field(default_factory=dict)
     open: dict[int, list[tuple[int, bytes, bytes]]] = field(default_factory=dict)
-    """Offset, key and value of what each open transaction wrote."""
+    """Offset, key and value of the records of each open transaction."""
     committed: list[tuple[int, bytes, bytes]] = field(default_factory=list)
 
     def play(self, told: list[Step]) -> None:

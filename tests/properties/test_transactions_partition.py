@@ -1,7 +1,7 @@
-"""A partition with transactions through the protocol, against a list: what producers may write, what readers find.
+"""A partition with transactions through the protocol, compared with a list: accepted writes and results of reads.
 
-Producers of both transaction versions, their coordinator's markers, retries of both, zombies; readers that begin at any
-offset and take little or much at a time.
+Producers of both transaction versions, their coordinator's markers, retries of both, zombies; readers that start at any
+offset with small or large fetches.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NONE = ErrorCode.none
 class Producer:
     id: int
     bumps: bool
-    """Transaction version 2: each end raises the epoch."""
+    """Transaction version 2: each end bumps the epoch."""
     epoch: int = 0
     sequence: int = 0
     written: list[tuple[int, bytes]] = field(default_factory=list)

@@ -1,5 +1,5 @@
-"""Transactions under faults: coordinators fail over, leaders move, markers and answers are lost and repeated, producers
-are started again, time-outs come. `transactions_world` has the model and what is checked at each step."""
+"""Transactions under faults: coordinators fail over, leaders move, markers and replies are lost and repeated, producers
+restart, transactions time out. `transactions_world` has the model and its invariants."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.properties.transactions_world import World
 
 CLIENTS = 3
 Step = tuple[str, int, int]
-"""What happens, to which client, and a number that says more."""
+"""The action, its client, and a parameter."""
 
 
 def act_and_commit(world: World, client: Client) -> None:
@@ -25,7 +25,7 @@ def act_and_commit(world: World, client: Client) -> None:
 
 
 def commit_partitions(world: World) -> None:
-    """Some of them, and some of them not to their ends."""
+    """Commits some of the partitions, some of them not to their ends."""
     for partition in world.partitions:
         if world.random.random() < 0.7:
             log = world.logs[partition]
@@ -51,7 +51,7 @@ def fail_over_while_marking(world: World, number: int) -> None:
 
 
 def fail_over_while_ending(world: World, client: Client) -> None:
-    """What it asked for is lost, and nobody asks for it again: had a marker been sent, it would stand alone."""
+    """Its request is lost and not repeated: a marker that had been sent would remain alone."""
     if client.phase is Phase.RUNNING and client.waits_for is None and not client.unacknowledged and not client.failed:
         client.decide(is_commit=True)
         for _ in range((len(world.mail) + 1) // 2):
@@ -120,7 +120,7 @@ def test_whatever_happens(versions: list[int], happenings: list[Step], number: i
 @pytest.mark.parametrize("versions", VERSIONS.values(), ids=VERSIONS)
 @pytest.mark.parametrize("number", range(12))
 def test_in_long_runs(versions: list[int], number: int, seed: int) -> None:
-    """Each with some of the faults, so that those that undo one another do not always come together."""
+    """Each run has only some of the faults, so that faults that undo one another are not always combined."""
     random = Random(f"{seed}-{number}")
     names = [*[name for name in ACTIONS if random.random() < 0.4] * 2, *OFTEN]
     happenings = [(random.choice(names), random.randrange(CLIENTS), random.randrange(100)) for _ in range(250)]
@@ -128,7 +128,7 @@ def test_in_long_runs(versions: list[int], number: int, seed: int) -> None:
 
 
 def test_without_faults_everything_is_committed_or_aborted_as_wanted() -> None:
-    """So that the other tests test something."""
+    """Shows that the other tests are not vacuous."""
     random = Random(7)
     names = ["act and commit"] * 8 + ["mark most", "append", "append"]
     happenings = [(random.choice(names), random.randrange(2), 0) for _ in range(400)]

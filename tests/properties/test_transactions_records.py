@@ -1,4 +1,4 @@
-"""Records there and back; whatever bytes a log holds; and a partition's table as a function of its log."""
+"""Round trips of records; arbitrary bytes in a log; and a partition's table as a function of its log."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_whatever_bytes(key: bytes, value: bytes | None) -> None:
 
 @given(st.lists(records, max_size=12))
 def test_a_log_of_any_records_is_loaded(log: list[TransactionRecord]) -> None:
-    """Even if it makes no sense."""
+    """Even if it is inconsistent."""
     coordinator = TransactionCoordinator(TransactionConfig())
     for each in log:
         coordinator.replay(*encode(each))
@@ -97,7 +97,7 @@ entries = st.lists(batches | st.builds(Control, markers, st.integers(0, 9)), max
 
 
 def log_of(found: list[Batch | Control]) -> PartitionLog:
-    """Whatever is in it: nobody judges what is read back."""
+    """With arbitrary content: nothing is validated when a log is replayed."""
     log = PartitionLog(is_watermark_held=True)
     for entry in found:
         log.append(entry)

@@ -1,4 +1,5 @@
-"""Produce and Fetch by hand against the codecs compiled from the schema, every version, both directions."""
+"""The hand-written Produce and Fetch codecs compared with those compiled from the schema, every version, both
+directions."""
 
 from __future__ import annotations
 

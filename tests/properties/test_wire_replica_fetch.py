@@ -1,4 +1,4 @@
-"""The short way of a fetch between brokers says the same as the long one, in the same bytes."""
+"""The fast path of a fetch between brokers produces the same bytes as the general one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VERSION = replica_fetch.VERSION
 
 @pytest.fixture
 def long_way(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """As if there were no other."""
+    """The general path only."""
 
     def take() -> None:
         monkeypatch.setattr(replica_fetch, "VERSION", -1)
@@ -95,7 +95,7 @@ def test_answers(seed: int, long_way: Any) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_what_is_damaged_means_the_same_on_both_ways(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A byte that is another one, at every place: the short way must not take for plain what is not."""
+    """Each byte is changed in turn: the fast path must not take a message as plain that is not."""
     rng = random.Random(seed)
     request = bytearray(encode_fetch_request(VERSION, _request(rng)))
     session_id, topics = _answer(rng)

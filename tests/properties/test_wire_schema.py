@@ -1,4 +1,4 @@
-"""Our codecs against kio's own, for every message and version that kio has."""
+"""Ottla's codecs compared with kio's, for every message and version that kio has."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_message_cut_anywhere_is_malformed(key: int, version: int) -> None:
 
 
 def test_unknown_tagged_fields_are_skipped() -> None:
-    """A newer client sends fields that we have never heard of, before and after those that we know."""
+    """A newer client sends unknown fields before and after the known ones."""
     request_type = load_request_schema(1, 17)
     request = random_entity(random.Random(7), request_type)
     encoded = bytearray(encode(request))
@@ -77,7 +77,7 @@ def test_unknown_tagged_fields_are_skipped() -> None:
 
 
 def _end_of_plain_fields(request: Any) -> int:
-    """The tagged section is what differs in length when every tagged field has its default."""
+    """The tagged section is the part that differs in length when every tagged field has its default."""
     tagged = {field.name for field in fields(request) if "tag" in field.metadata}
     bare = type(request)(**{f.name: getattr(request, f.name) for f in fields(request) if f.name not in tagged})
     return len(encode(bare)) - 1

@@ -1,5 +1,5 @@
-"""A producer with a transactional id, as clients are: it commits what was acknowledged, asks again when an answer is
-lost, aborts when it does not know, and gives up when it is fenced."""
+"""A producer with a transactional id that behaves as clients do: it commits acknowledged records, retries when a reply
+is lost, aborts when an outcome is unknown, and stops when it is fenced."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FATAL = (ErrorCode.producer_fenced, ErrorCode.invalid_producer_id_mapping, Error
 
 
 class Tag(NamedTuple):
-    """Which transaction a record belongs to, as its client has it."""
+    """The transaction of a record, from its client's point of view."""
 
     client: int
     number: int
@@ -32,7 +32,7 @@ class Phase(Enum):
     RUNNING = auto()
     ENDING = auto()
     DEAD = auto()
-    """Fenced. Somebody has to start it again."""
+    """Fenced. It has to be restarted."""
 
 
 class Client:
@@ -47,7 +47,7 @@ class Client:
         self.added: set[TopicPartition] = set()
         self.unacknowledged: set[int] = set()
         self.failed = False
-        """Something of this transaction may be missing: it must not be committed."""
+        """Some records of this transaction may be missing: it must not be committed."""
         self.commits = False
         self.waits_for: int | None = None
         """The ticket of its request."""
@@ -57,7 +57,7 @@ class Client:
     def tag(self) -> Tag:
         return Tag(self.place, self.number)
 
-    # -- what it does ----------------------------------------------------------------------------------------------
+    # -- actions ---------------------------------------------------------------------------------------------------
 
     def act(self, *, may_begin: bool = True) -> None:
         if self.waits_for is not None:
@@ -99,7 +99,8 @@ class Client:
             self.decide(is_commit=False)
         elif may_go_on and random.random() < 0.7:
             partition = random.choice(self.world.partitions)
-            # Not before its transaction has begun: while the one before is open there, nobody could tell (ADR 12).
+            # Not before its transaction has begun: while the previous one is open there, they cannot be told apart (ADR
+            # 12).
             is_careless = self.world.is_careless and bool(self.added) and random.random() < 0.1
             if self.version >= 2 or partition in self.added or is_careless:
                 self.world.produce(self, partition)
@@ -124,7 +125,7 @@ class Client:
     def decide(self, *, is_commit: bool) -> None:
         is_known = bool(self.added) if self.version < 2 else bool(self.world.contents[self.tag]) or not is_commit
         if not is_known:
-            # It has told nobody of this transaction.
+            # No broker knows of this transaction.
             self._ended()
             return
         self.phase, self.commits = Phase.ENDING, is_commit
@@ -144,13 +145,14 @@ class Client:
         )
 
     def _ended(self) -> None:
-        """Before version 2, numbers go on from one transaction to the next: after a gap only a new epoch helps."""
+        """Before version 2, sequence numbers continue from one transaction to the next: after a gap only a new epoch
+        helps."""
         self.phase = Phase.NEW if self.failed and self.version < 2 else Phase.READY
 
     def _send(self, request: Request) -> None:
         self.waits_for = self.world.send(self, request)
 
-    # -- what it hears ---------------------------------------------------------------------------------------------
+    # -- replies ---------------------------------------------------------------------------------------------------
 
     def take(self, ticket: int, reply: Reply) -> None:
         if ticket != self.waits_for:
@@ -194,23 +196,23 @@ class Client:
         self.unacknowledged.discard(number)
 
     def refused(self, number: int, error: ErrorCode) -> None:
-        """A record was not written, or it is not known whether it was."""
+        """A record was not written, or its outcome is unknown."""
         if number in self.unacknowledged:
             self.unacknowledged.discard(number)
             self.failed = True
             if error in FATAL and error is not ErrorCode.invalid_txn_state:
                 self.phase = Phase.DEAD
 
-    # -- what happens to it ----------------------------------------------------------------------------------------
+    # -- events ----------------------------------------------------------------------------------------------------
 
     def give_up(self) -> None:
-        """It waits no longer: whatever it asked, it asks again; what it wrote may be missing."""
+        """It stops waiting: it repeats its request, and its records may be missing."""
         self.waits_for = None
         for number in list(self.unacknowledged):
             self.refused(number, ErrorCode.request_timed_out)
 
     def restart(self) -> None:
-        """Another process, with the same transactional id."""
+        """Another process with the same transactional id."""
         self.waits_for = None
         self.identity = (NO_PRODUCER_ID, NO_EPOCH)
         self.phase = Phase.NEW

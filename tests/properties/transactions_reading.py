@@ -1,4 +1,4 @@
-"""What a log says of its transactions, read the plain way: from the beginning, with nothing remembered."""
+"""The transactions of a log, found by a simple scan from the beginning."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Entries = Sequence[Batch | Control]
 
 
 def committed_contents(entries: Entries, below: int) -> set[object]:
-    """Of the records below an offset, those that a marker anywhere in the log commits."""
+    """Returns the records below an offset that a marker anywhere in the log commits."""
     found: set[object] = set()
     running: dict[int, set[object]] = {}
     for offset, entry in enumerate(entries):
@@ -26,7 +26,7 @@ def committed_contents(entries: Entries, below: int) -> set[object]:
 
 
 def stable_offset(entries: Entries, watermark: int) -> int:
-    """Where the first transaction begins that has no marker below the watermark."""
+    """Returns the start of the first transaction without a marker below the high watermark."""
     first: dict[int, int] = {}
     for offset, entry in enumerate(entries[:watermark]):
         if isinstance(entry, Batch):
@@ -37,8 +37,8 @@ def stable_offset(entries: Entries, watermark: int) -> int:
 
 
 def read_committed(entries: Entries, aborted: list[AbortedTransaction]) -> set[object]:
-    """As a consumer reads: it is told the aborted transactions by producer and first offset, and looks for their
-    markers itself."""
+    """Reads as a consumer does: it gets the aborted transactions by producer and first offset, and finds their markers
+    itself."""
     waiting = sorted(aborted, key=lambda each: each.first_offset)
     skipped: set[int] = set()
     found: set[object] = set()

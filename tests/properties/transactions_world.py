@@ -1,7 +1,8 @@
-"""The world of transactions: a coordinator with its log, partitions with theirs, a network that loses and repeats.
+"""A model of transactions: a coordinator with its log, partitions with theirs, a network that loses and repeats
+messages.
 
-What is checked: no transaction is torn, what was told holds, fenced producers do not succeed, every transaction ends,
-and whoever reads committed records reads exactly those.
+Invariants: transactions are atomic, replies hold, fenced producers do not succeed, every transaction ends, and a
+read_committed reader reads exactly the committed records.
 """
 
 from __future__ import annotations
@@ -47,27 +48,27 @@ class Sent(NamedTuple):
     client: Client | None
     request: Request
     floor: tuple[int, int]
-    """What was granted by InitProducerId before this was sent: whoever is below must not succeed."""
+    """The epoch granted by InitProducerId before this was sent: a lower one must not succeed."""
     produce: tuple[TopicPartition, int, int] | None = None
-    """Where a record goes, its number, and the guard."""
+    """The partition of a record, its number, and the guard."""
     turned: Tag | None = None
-    """Somebody asks to abort this, after its commit was asked for."""
+    """Set if this request aborts a transaction whose commit was already requested."""
 
 
 class Mail(NamedTuple):
-    """One marker on its way to one partition."""
+    """One marker in flight to one partition."""
 
     effect: WriteMarkers
     partition: TopicPartition
     generation: int
-    """Of the coordinator that hears of it."""
+    """The generation of the coordinator that gets the report."""
 
 
 class World:
     def __init__(self, random: Random, versions: Iterable[int], *, is_careless: bool = True) -> None:
         self.random = random
         self.is_careless = is_careless
-        """Clients write to partitions that they have not added."""
+        """Whether clients write to partitions that they have not added."""
         self.partitions = PARTITIONS
         self.logs = {partition: PartitionLog(is_watermark_held=True) for partition in PARTITIONS}
         self.elapsed_ms = 0
@@ -80,12 +81,12 @@ class World:
         self._history: list[tuple[Client, Request, Tag]] = []
         self.mail: list[Mail] = []
         self._late: list[Mail] = []
-        """Copies of markers, and markers of coordinators that are no more, somewhere on the network."""
+        """Copies of markers, and markers of former coordinators, in flight on the network."""
         self.repeats = random.random() < 0.5
         self._verified: list[Sent] = []
-        """Records that may be appended, and are not yet."""
+        """Verified records that are not appended yet."""
         self._marking: list[tuple[Mail, int]] = []
-        """Markers that were appended, with their offsets: the coordinator hears of them when they are committed."""
+        """Appended markers with their offsets: the coordinator is notified when they are committed."""
         self._produced: list[tuple[Client, Tag, TopicPartition, int, int]] = []
         self._tickets, self._numbers, self._ids = count(1), count(1), count(1)
         self.floors: dict[str, tuple[int, int]] = {}
@@ -107,7 +108,7 @@ class World:
         self._take(self.coordinator.loaded(self.generation, self.now))
 
     def _replayed(self, compacted_to: int = 0) -> TransactionCoordinator:
-        """After compaction of a part of the log: the last record of each key, and no tombstones."""
+        """Replays after compaction of part of the log: the last record of each key, without tombstones."""
         records = list(chain.from_iterable(self.log))
         last = {key: place for place, (key, _) in enumerate(records[:compacted_to])}
         clean = [records[place] for place in sorted(last.values()) if records[place][1] is not None]
@@ -157,7 +158,7 @@ class World:
             self._take(self.coordinator.producer_id_refused(name, self.now))
 
     def fail_over(self, kept: int) -> None:
-        """So many of the batches above the watermark are kept."""
+        """Keeps that many of the batches above the high watermark."""
         self.check_tables()
         del self.log[self.watermark + kept :]
         self._held.clear()
@@ -195,15 +196,15 @@ class World:
             sent.client.take(ticket, reply)
 
     def echo(self, number: int) -> None:
-        """An old request arrives once more. Before version 2, a repeated end may end the next transaction: such clients
-        never have two of them under way."""
+        """An old request arrives again. Before version 2, a repeated EndTxn may end the next transaction: such clients
+        never have two requests in flight."""
         if self._history:
             client, request, _ = self._history[number % len(self._history)]
             if client.version >= 2 or not isinstance(request, EndTransaction):
                 self.send(None, request)
 
     def turn(self, client: Client) -> None:
-        """Its last commit comes once more, as an abort."""
+        """Its last commit arrives again, as an abort."""
         ends = [(request, tag) for who, request, tag in self._history if who is client]
         if ends and client.version >= 2:
             request, tag = ends[-1]
@@ -216,7 +217,7 @@ class World:
     # -- records ---------------------------------------------------------------------------------------------------
 
     def produce(self, client: Client, partition: TopicPartition) -> None:
-        """The leader asks the coordinator if it has to, and appends when it has the answer."""
+        """The leader verifies with the coordinator if necessary, and appends after the reply."""
         number = next(self._numbers)
         client.unacknowledged.add(number)
         self.contents[client.tag].add(number)
@@ -278,7 +279,7 @@ class World:
                 self._marking.append((mail, offset))
 
     def move_leader(self, partition: TopicPartition, number: int) -> None:
-        """The new one has what is committed, and perhaps some more."""
+        """The new leader has the committed records, and perhaps some more."""
         log = self.logs[partition]
         log.truncate(self.random.randint(log.watermark, log.end) if number % 2 else log.watermark)
         self.check_partition(partition)
@@ -298,7 +299,7 @@ class World:
     # -- markers ---------------------------------------------------------------------------------------------------
 
     def mark(self, number: int) -> None:
-        """Before version 2, a copy may end the next transaction: there is none on the network (ADR 12)."""
+        """Before version 2, a copy may end the next transaction, so there are none on the network (ADR 12)."""
         if not self.mail:
             return
         mail = self.mail.pop(number % len(self.mail))
@@ -344,7 +345,7 @@ class World:
                 )
             )
 
-    # -- what must hold --------------------------------------------------------------------------------------------
+    # -- invariants ------------------------------------------------------------------------------------------------
 
     def begun(self, tag: Tag) -> None:
         self.contents[tag] = set()
@@ -390,7 +391,7 @@ class World:
         assert log.table.aborted.between(low, high) == overlapping
 
     def check(self) -> None:
-        """No torn transaction: all of its records, or none. This holds where every partition has its marker."""
+        """Checks atomicity: all records of a transaction or none, where every partition has its marker."""
         committed = set(chain.from_iterable(committed_contents(log.entries, log.end) for log in self.logs.values()))
         for tag, contents in self.contents.items():
             found = contents & committed
@@ -413,7 +414,7 @@ class World:
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Nothing more goes wrong: every transaction ends."""
+        """Without further faults, every transaction ends."""
         for _ in range(40):
             for client in self.clients:
                 client.act(may_begin=False)

@@ -1,4 +1,4 @@
-"""The stage of stories about a member of a group: what it sends, what it hears, what its user has to do."""
+"""The stage of scenarios about a group member: its requests, the replies it gets, and its user's actions."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ TOPIC_NAMES = {topic: name for name, topic in TOPIC_IDS.items()}
 class MemberStage:
     """member protocol= assignors= static= | subscribe topics= | topics a=4 b=2 | after s= | farewell
 
-    What it hears: id | joined generation= as= members=m:a,b;n:a owned=m:a0,a1 | counted a=4 | synced parts=a0,a1
+    Replies: id | joined generation= as= members=m:a,b;n:a owned=m:a0,a1 | counted a=4 | synced parts=a0,a1
     | reported epoch= parts= | done | refused error= | unanswered
 
     Its user: polls (hands over, and waits) | goes (works on what it got) | begins (a handover, and does not end) | ends
 
-    Each command shows what the user is to hand over, and what is sent next.
+    Each command shows what the user has to hand over, and the next request.
     """
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ class MemberStage:
         farewell = self._member.farewell()
         return "says nothing" if farewell is None else f"says {_step_text(farewell)}"
 
-    # What it hears.
+    # Replies.
 
     def _hear(self, outcome: Outcome) -> None:
         assert self._asked is not None, "nothing was asked"
@@ -158,7 +158,7 @@ class MemberStage:
         self._member.handover_began()
         return self._member.handover
 
-    # What it shows.
+    # Output.
 
     def _ask_next(self) -> Step:
         step = self._member.next_step(self._now_s)

@@ -1,4 +1,4 @@
-"""What the commands of the stories do: a stage for each folder."""
+"""The commands of the scenarios: one stage for each folder."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ class LogsStage:
         return " ".join(f"{h.base_offset}-{h.last_offset}" for h in map(read_header, found)) or "nothing"
 
     def damage(self, command: Command) -> str:
-        """In the value of the batch that begins at the offset."""
+        """Damages the value of the batch that begins at the offset."""
         number, offset = command.number("log", 0), command.number("offset", 0)
         (batch,) = cast(list[bytes], self._bench.read(offset, number))
         segment = [s for s in self._bench.log(number).segments if s.base_offset <= offset][-1]

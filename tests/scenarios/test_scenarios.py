@@ -1,12 +1,12 @@
-"""Stories of commands and what they show, in text files that read as a specification.
+"""Runs scenarios: commands and their output, in text files that read as a specification.
 
     # A comment.
     command name=value flag
     ----
-    what it shows
+    its output
 
-A block ends with an empty line. Each folder has its own commands, by the class of that folder's name in `stages`.
-`OTTLA_REWRITE=1` writes what is shown into the files: read the difference before you believe it.
+A block ends with an empty line. Each folder has its own commands, from the class of that folder's name in `stages`.
+`OTTLA_REWRITE=1` writes the actual output into the files: review the diff before you trust it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def parse_command(line: str) -> Command:
 
 
 def play(story: Path) -> str:
-    """The story's text with what really happens in the place of what it says."""
+    """Returns the scenario's text with the actual output in place of the expected one."""
     stage = STAGES[story.parent.name]()
     shown: list[str] = []
     for block in story.read_text(encoding="utf-8").strip().split("\n\n"):

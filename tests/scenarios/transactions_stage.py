@@ -1,7 +1,7 @@
-"""The stage of stories about transactions: producers, the coordinator, and the partitions that they write to.
+"""The stage of scenarios about transactions: producers, the coordinator, and the partitions that they write to.
 
-A producer has a name, and remembers what it was told, unless the answer is `lost`. With `v2` it knows that each end of
-a transaction raises its epoch. Markers are on their way until `markers` writes them.
+A producer has a name and remembers the replies it got, unless the reply is `lost`. With `v2` it knows that each end of
+a transaction bumps its epoch. Markers are in flight until `markers` writes them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Producer:
     epoch: int = NO_EPOCH
     version: int = 0
     asked: int = NO_GUARD
-    """A guard that it holds while the coordinator's answer is on its way."""
+    """The guard that it holds while the coordinator's reply is in flight."""
 
 
 class TransactionsStage:
@@ -80,7 +80,7 @@ class TransactionsStage:
         return ""
 
     def do_init(self, command: Command) -> str:
-        """`again`: it goes on after an error, with what it has (KIP-360)."""
+        """`again`: it continues after an error with its id (KIP-360)."""
         who = command.options.get("who", "A")
         known = self._producers.get(who) or Producer(command.options.get("id", "a"))
         known.version = 2 if command.has("v2") else known.version
@@ -187,8 +187,8 @@ class TransactionsStage:
     # -- markers ---------------------------------------------------------------------------------------------------
 
     def do_markers(self, command: Command) -> str:
-        """`to`: only these partitions answer. `fail`: the error of those. `keep`: a copy stays on the network.
-        `unheard`: the coordinator does not hear of it."""
+        """`to`: only these partitions reply. `fail`: their error. `keep`: a copy stays on the network. `unheard`: the
+        coordinator gets no report."""
         wanted = partitions(command.options.get("to", ""))
         shown = []
         sent, self._world.markers = self._world.markers, []
@@ -206,7 +206,7 @@ class TransactionsStage:
         return "\n".join(shown) or "no markers"
 
     def do_resend(self, command: Command) -> str:
-        """Copies of markers that were written before arrive, late. Their reports are not heard."""
+        """Copies of markers that were written before arrive late. Their reports are lost."""
         shown = []
         for effect in self._kept:
             results = {each: self._logs[each].mark(effect) for each in sorted(effect.partitions)}
@@ -245,7 +245,7 @@ class TransactionsStage:
         return "\n".join(shown)
 
     def do_epoch(self, command: Command) -> str:
-        """Many transactions later: the epoch that the transactional id, and the producer, have come to."""
+        """Skips many transactions: sets the epoch of the transactional id and the producer."""
         producer = self._producer(command)
         producer.epoch = command.number("to", 0)
         raised = replace(self._world.transaction(producer.transactional_id), producer_epoch=producer.epoch)
@@ -258,7 +258,7 @@ class TransactionsStage:
         request = AbortTransaction(transactional_id=command.options.get("id", "a"))
         return self._world.ask(AbortTransactionReply, request).error.name
 
-    # -- looking ---------------------------------------------------------------------------------------------------
+    # -- output ----------------------------------------------------------------------------------------------------
 
     def do_show(self, command: Command) -> str:
         request = DescribeTransaction(transactional_id=command.options.get("id", "a"))
@@ -293,7 +293,7 @@ class TransactionsStage:
     # -- the partitions' own faults --------------------------------------------------------------------------------
 
     def do_hold(self, command: Command) -> str:
-        """The watermark stands still."""
+        """Stops the high watermark."""
         self._logs[partition(command.options["of"])].is_watermark_held = True
         return ""
 
@@ -303,7 +303,7 @@ class TransactionsStage:
         return ""
 
     def do_forget(self, command: Command) -> str:
-        """Nobody has been heard of for longer than producer.id.expiration.ms."""
+        """Expires all producers, as after producer.id.expiration.ms of silence."""
         forgotten = self._logs[partition(command.options["of"])].table.expire(self._world.now.wall_ms)
         return "\n".join(f"forgets producer {producer_id}" for producer_id in forgotten) or "forgets nobody"
 

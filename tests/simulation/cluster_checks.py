@@ -1,20 +1,20 @@
-"""What must hold inside the brokers of a simulated cluster, looked at whenever something happens there.
+"""Invariants inside the brokers of a simulated cluster, checked on every relevant event.
 
     checks = ClusterChecks(world, store, programs)
-    with checks.watching():       # roles, watermarks and appends of all brokers come by here first
+    with checks.watching():       # wraps role, high watermark and append methods of all brokers
         ...
     checks.violations             # the first ends the run
 
 Each check has a name, with which its violation begins:
 
     one leader an epoch     no two processes lead a partition in one epoch
-    election                a new leader was in sync or eligible, and still has what it had
-    watermark               it never goes back in an epoch, and no member of the stored ISR is behind it, by its class
-    joining                 who joins an ISR has all that was below the watermark
-    acknowledged            what a producer was told of is below the watermark
-    committed               what was below a watermark is there, byte by byte, in every later leader
-    one history an epoch    an offset of an epoch has one content, wherever it is
-    goes on above           a `memory` log that lost everything begins above all that was there
+    election                a new leader was in sync or eligible, and still has its data
+    watermark               never decreases within an epoch, and no member of the stored ISR is behind it, by its class
+    joining                 a replica that joins an ISR has everything below the high watermark
+    acknowledged            a record acknowledged to a producer is below the high watermark
+    committed               records below a high watermark are present, byte for byte, in every later leader
+    one history an epoch    an offset of an epoch has the same content in every replica
+    goes on above           a `memory` log that lost everything restarts above all its earlier offsets
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from tests.simulation.violations import Violation
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Records that a class was allowed to lose: nobody was left who had them."""
+    """Records that a durability class was allowed to lose, because no replica had them any more."""
 
     topic: str
     partition: int
@@ -73,20 +73,20 @@ class ClusterChecks:
         self._programs = programs
         self._defaults = defaults
         self.image = ClusterImage()
-        """What the store has at this moment, before any broker knows."""
+        """The current state of the store, which brokers may not have seen yet."""
         self.survivors = Survivors()
         self.violations: list[Violation] = []
         self.losses: list[Loss] = []
         self.epochs_led: dict[PartitionKey, set[int]] = {}
         self._leaders: dict[tuple[PartitionKey, int], str] = {}
         self._newest: dict[PartitionKey, tuple[int, AnyLog, str]] = {}
-        """The latest epoch that somebody leads, with that leader's log."""
+        """The latest epoch that has a leader, with that leader's log."""
         self._may_lose: dict[tuple[PartitionKey, int], bool] = {}
         self._watermarks: dict[tuple[str, PartitionKey, int], int] = {}
         self._risen: dict[tuple[str, PartitionKey], tuple[int, int]] = {}
-        """The watermark of each process, and the epoch in which it came to be that."""
+        """The high watermark of each process, and the epoch in which it reached that value."""
         self._lost: dict[PartitionKey, list[tuple[int, int]]] = {}
-        """(epoch whose leader came without it, first offset) of what was lost and may be."""
+        """Permitted losses: (epoch of the first leader without the records, first lost offset)."""
         self._committed: dict[PartitionKey, Committed] = {}
         self._contents: dict[tuple[PartitionKey, int, int], bytes] = {}
         store.observers.append(self._on_transaction)
@@ -152,7 +152,7 @@ class ClusterChecks:
                 self._on_isr(key, old, found.value)
 
     def _on_isr(self, key: PartitionKey, old: PartitionState, new: PartitionState) -> None:
-        """Whoever joins has all that was ever below the watermark: it may be elected from now on."""
+        """Checks that a new ISR member has everything below the high watermark: from now on it may be elected."""
         known = {member.broker_id for member in old.isr}
         committed = self._committed.get(key, Committed())
         for member in new.isr:
@@ -166,11 +166,11 @@ class ClusterChecks:
             self._violated("election", key, f"epoch {new.leader_epoch} follows {old.leader_epoch}")
         durability = self.durability_of(key)
         survivors = self.survivors.certain(old, durability)
-        # What was lost before an epoch in which nobody began to lead is found missing in a later one.
+        # Records lost before an epoch in which no leader started are found missing in a later epoch.
         is_lost = self._may_lose.get((key, old.leader_epoch), False) and not self._was_led(key, old.leader_epoch)
         self._may_lose[key, new.leader_epoch] = (is_lost or not survivors) and durability is not Durability.DISK
         candidates = {member.broker_id for member in self.survivors.possible(old, durability)}
-        # An incarnation that died is elected until its lease ends. It does not begin to lead.
+        # A dead incarnation may be elected until its lease expires. It never starts to lead.
         is_same = new.leader_member in (*old.isr, *old.eligible)
         if new.has_leader and survivors and new.leader not in candidates and not is_same:
             text = f"broker {new.leader} leads in epoch {new.leader_epoch}; all is with {survivors} of {old}"
@@ -195,7 +195,7 @@ class ClusterChecks:
             self._violated("one leader an epoch", key, f"{first} and {process} both lead in epoch {epoch}")
         self.epochs_led.setdefault(key, set()).add(epoch)
         if key in self._newest and self._newest[key][0] > epoch:
-            return  # deposed before it began: it may go on until it hears of that, and commits nothing
+            return  # deposed before it started: it may act as leader until it learns of that, but commits nothing
         self._newest[key] = epoch, partition.log, process
         committed = self._committed.setdefault(key, Committed())
         missing = committed.first_missing(partition.log, may_be_damaged=self._may_be_damaged(process))
@@ -233,7 +233,8 @@ class ClusterChecks:
     def _around_marks(
         self, original: Callable[[FollowerPartition, Any], None]
     ) -> Callable[[FollowerPartition, Any], None]:
-        """A follower takes over a watermark, or lowers its own because it truncates: at once, before it may be read."""
+        """Checks a follower's high watermark when it adopts the leader's or lowers its own for a truncation, before any
+        read."""
 
         def change_mark(following: FollowerPartition, argument: Any) -> None:
             original(following, argument)
@@ -242,7 +243,7 @@ class ClusterChecks:
         return change_mark
 
     def probe(self, partition: Partition, process: str) -> None:
-        """Now and then: what no event shows."""
+        """Called periodically, for state that no event reveals."""
         self._note_watermark(partition, process)
 
     def _on_watermark(self, partition: Partition) -> None:
@@ -258,8 +259,8 @@ class ClusterChecks:
             self._risen[process, key] = watermark, epoch
 
     def _may_go_back(self, partition: Partition, process: str, watermark: int) -> bool:
-        """Whether a follower may lower its watermark: it was away while records were lost that may be lost, or its log
-        is damaged and copied again from the leader. In both cases it serves no reader before it is in sync."""
+        """Returns whether a follower may lower its high watermark: it was away during a permitted loss, or its log is
+        damaged and is copied again from the leader. In both cases it serves no reader before it is in sync."""
         if partition.following is None or partition.is_read_here:
             return False
         if isinstance(partition.log, FileLog) and partition.log.damages:
@@ -269,11 +270,11 @@ class ClusterChecks:
         return any(since < epoch <= partition.leader_epoch and at < watermark for epoch, at in self._lost.get(key, ()))
 
     def _on_committed(self, partition: Partition) -> None:
-        """A leader's watermark may have moved. Nobody has been told yet."""
+        """Called when a leader's high watermark may have moved, before anybody is notified."""
         key, epoch, watermark = _key_of(partition), partition.leader_epoch, partition.high_watermark
         committed = self._committed.setdefault(key, Committed())
         if watermark <= max(committed.end, partition.log.start_offset):
-            return  # nothing is below it that was not there before
+            return  # nothing new is below it
         found = self.image.partition(key)
         if found is None:
             return  # deleted
@@ -289,7 +290,7 @@ class ClusterChecks:
                 self._violated("committed", key, f"{text} {newest_epoch} without offset {missing[0]}: {missing[1]}")
 
     def on_acknowledged(self, topic: str, partition: int, offset: int) -> None:
-        """A producer was told so, under acks=all."""
+        """Called when a producer gets an acknowledgement under acks=all."""
         found = next((each for each in self.image.topics() if each.name == topic), None)
         if found is None or self.has_losses(topic, partition):
             return
@@ -306,7 +307,7 @@ class ClusterChecks:
             self._violated("watermark", _key_of(partition), text)
 
     def _replica_of(self, key: PartitionKey, member: Member) -> Partition | None:
-        """Its log as it is now, if that process lives. A dead one kept what its class keeps."""
+        """Returns the member's replica if its process runs. A dead process keeps what its class keeps."""
         if not self.survivors.is_running(member):
             return None
         process = self.survivors.process_of(member)

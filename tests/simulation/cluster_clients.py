@@ -1,4 +1,4 @@
-"""Producers and consumers of a simulated cluster, and what they know of it afterwards."""
+"""Producers and consumers of a simulated cluster, and the history that they record."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ METADATA_AGE_MS = 2000
 
 @dataclass
 class History:
-    """What clients know of records, by value."""
+    """The outcomes that clients observed, by record value."""
 
     acknowledged: dict[bytes, Place] = field(default_factory=dict)
-    """Under acks=all."""
+    """Records acknowledged under acks=all."""
     weakly_acknowledged: dict[bytes, Place] = field(default_factory=dict)
-    """Under acks=1; and under acks=0, where nobody knows an offset."""
+    """Records acknowledged under acks=1, and those sent with acks=0, whose offset is unknown."""
     unknown: set[bytes] = field(default_factory=set)
-    """Given up; they may or may not be written."""
+    """Records that the producer gave up; they may or may not be written."""
     refused: set[bytes] = field(default_factory=set)
-    """Given up, and certainly not written."""
+    """Records that the producer gave up and that are certainly not written."""
     seen: dict[str, dict[Place, bytes]] = field(default_factory=dict)
-    """By each consumer."""
+    """Records that each consumer read."""
 
     @property
     def known(self) -> set[bytes]:
-        """All that may be in a log."""
+        """Returns all records that may be in a log."""
         return self.acknowledged.keys() | self.weakly_acknowledged.keys() | self.unknown
 
 
 class Clients:
-    """`has_losses` says of a partition whether records were lost that its class may lose, `may_be_damaged` whether bits
-    flipped anywhere."""
+    """The clients of a run. `has_losses` tells whether a partition had losses that its class permits, `may_be_damaged`
+    whether bits flipped anywhere."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Clients:
         self._seed = seed
         self._servers = servers
         self.partition_counts = topics
-        """Of each topic, as far as clients may know."""
+        """Partition counts by topic, as far as clients may know them."""
         self._has_losses = has_losses
         self._may_be_damaged = may_be_damaged
         self._on_acknowledged = on_acknowledged
@@ -92,8 +92,8 @@ class Clients:
                     self._send(producer, rng, value, acks)
                 except DeliveryError as error:
                     if is_unknown_partition(error):
-                        continue  # its metadata is older than that partition
-                    # Its order ends here: a request of its may still be on its way.
+                        continue  # its metadata does not have that partition yet
+                    # The order is not defined from here on: a request of this producer may still be in flight.
                     await _closed(producer)
                     producer, life = await started(new_producer), life + 1
             await asyncio.sleep(rng.choice([0.0, 0.05, 0.5, 1.5]))
@@ -122,7 +122,7 @@ class Clients:
         (history.unknown if error.may_be_written or acks != "all" else history.refused).add(value)
 
     def _lost_anything(self) -> bool:
-        """A producer that finds a gap in one partition gives up all that it has in hand."""
+        """Returns whether the producer found a gap in one partition, after which it gives up all pending records."""
         counts = self.partition_counts.items()
         return any(self._has_losses(topic, index) for topic, count in counts for index in range(count))
 
@@ -149,7 +149,7 @@ class Clients:
             await consumer.close()
 
     async def _fetched(self, consumer: Consumer, count_max: int) -> list[ConsumerRecord]:
-        """A leader that finds damage says so, and gives way."""
+        """Fetches records. A leader that finds damage reports an error and resigns."""
         try:
             return await consumer.fetch_records(count_max)
         except CorruptBatchError:
@@ -164,7 +164,7 @@ class Clients:
         if not self._has_losses(topic, partition):
             if place in seen:
                 raise Violation("order of reading", f"{name} got offset {offset} of {topic}-{partition} twice")
-            is_first = offset % OFFSETS_OF_AN_EPOCH == 0  # where an empty `memory` log begins
+            is_first = offset % OFFSETS_OF_AN_EPOCH == 0  # the first offset of an empty `memory` log
             if not is_first and (topic, partition, offset - 1) not in seen:
                 raise Violation("order of reading", f"{name} got offset {offset} of {topic}-{partition} too early")
         seen[place] = value
@@ -190,7 +190,8 @@ def is_unknown_partition(error: DeliveryError) -> bool:
 
 
 async def started(new_client: Callable[[], Client]) -> Client:
-    """Also while all brokers are away. A client that could not start is closed; the next attempt needs a new one."""
+    """Starts a client, also while all brokers are down. A client that failed to start is closed; a retry needs a new
+    one."""
     while True:
         client = new_client()
         try:
@@ -202,7 +203,7 @@ async def started(new_client: Callable[[], Client]) -> Client:
 
 
 async def _closed(producer: Producer) -> None:
-    """What was not delivered is known already: each record's own outcome was noted."""
+    """Closes the client and ignores undelivered records: the outcome of each record is recorded already."""
     try:
         await producer.close()
     except DeliveryError:

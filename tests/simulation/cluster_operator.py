@@ -1,7 +1,7 @@
-"""Who looks after a simulated cluster: creates topics, moves replicas, and says of lost records that they are lost.
+"""The operator of a simulated cluster: creates topics, moves replicas, and declares lost records as lost.
 
-Whatever is asked for while brokers and links fail may fail too: the operator tries once, and what must come true is
-tried again when the faults are over.
+Operations may fail while brokers and links fail: the operator tries each once, and required ones are retried after the
+faults.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ REASSIGN = ClientApi(45, "AlterPartitionReassignments", (0, 0))
 TIMEOUT = timedelta(seconds=5)
 PREFERRED, UNCLEAN = 0, 1
 CHURN = "sessions"
-"""A topic that comes and goes."""
+"""A topic that is created and deleted repeatedly."""
 
 
 class Operator:
@@ -39,11 +39,11 @@ class Operator:
         self._plan = plan
         self._clients = clients
         self.done: Counter[str] = Counter()
-        """What succeeded."""
+        """Operations that succeeded."""
         self._created = 0
-        """How often the topic that comes and goes was asked for: its records say which time it was."""
+        """How often the recreated topic was requested; its records contain that number."""
         self._deleted = 0
-        """Up to which of these it is certainly gone."""
+        """The number of the last creation whose topic is certainly deleted."""
 
     async def create_topics(self) -> None:
         for topic in self._plan.topics:
@@ -62,7 +62,7 @@ class Operator:
                 return
 
     async def work(self) -> None:
-        """Through all actions of the plan, each at its time or as soon as those before it are over."""
+        """Runs all actions of the plan, each at its time or as soon as the previous ones are done."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         for at_s, action in self._plan.actions:
@@ -105,7 +105,7 @@ class Operator:
                 await producer.send(CHURN, b"%d" % self._created, partition=0)
 
     async def check_deleted(self) -> None:
-        """A topic that was deleted does not come back, nor do its records in another one of its name."""
+        """Checks that a deleted topic does not reappear, nor its records in a later topic of the same name."""
         async with self._admin() as admin:
             if CHURN not in [topic.name for topic in await admin.list_topics()]:
                 return
@@ -123,7 +123,7 @@ class Operator:
         await self._ask_controller(REASSIGN, {"topics": [{"name": topic, "partitions": [target]}]})
 
     async def give_up(self, places: Iterable[tuple[str, int]]) -> None:
-        """Whoever is left leads: what nobody has any more is gone."""
+        """Runs an unclean election of the remaining replicas; records that no replica has are lost."""
         named = [{"topic": topic, "partitions": (partition,)} for topic, partition in places]
         try:
             await self._ask_controller(ELECT, {"election_type": UNCLEAN, "topic_partitions": named})

@@ -1,4 +1,4 @@
-"""All that a simulated cluster goes through by its seed: brokers, topics, producers, faults, its operator."""
+"""The plan that a seed determines for a simulated cluster: brokers, topics, producers, faults, operator actions."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ KINDS = (FaultKind.KILL, FaultKind.POWER_CUT, FaultKind.PAUSE, FaultKind.PARTITI
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """What a run does besides what its seed says."""
+    """Options of a run that its seed does not determine."""
 
     faults_s: float = FAULTS_S
     disk_kinds: tuple[DiskFaultKind, ...] = tuple(DiskFaultKind)
-    """Which faults of disks are drawn."""
+    """The kinds of disk faults to choose from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class PlannedTopic:
 
 @dataclass(frozen=True, slots=True)
 class StoreTrouble:
-    """Something about the coordination store."""
+    """A fault of the coordination store."""
 
     at_s: float
     duration_s: float
@@ -71,7 +71,7 @@ class ClusterPlan:
     brokers: tuple[str, ...]
     topics: tuple[PlannedTopic, ...]
     acks: dict[str, Acks]
-    """Of each producer. Those with "all" are idempotent."""
+    """The acks setting of each producer. Those with "all" are idempotent."""
     faults: FaultPlan
     disk_faults: DiskFaultPlan
     store_troubles: tuple[StoreTrouble, ...]
@@ -85,7 +85,7 @@ class ClusterPlan:
 
     @property
     def ends_s(self) -> float:
-        """From here on nothing is wrong any more."""
+        """The time at which the last fault ends."""
         ends = [self.faults.ends_s, self.disk_faults.ends_s, *(trouble.ends_s for trouble in self.store_troubles)]
         return max(ends)
 
@@ -131,7 +131,7 @@ class ClusterPlan:
 
 
 def _drawn_faults(seed: int, count: int, brokers: tuple[str, ...], duration_s: float) -> FaultPlan:
-    """Now and then all brokers go at once, by kill -9 or with the power."""
+    """Draws the faults. Sometimes all brokers go down at once, by kill -9 or a power cut."""
     clients = [*PRODUCERS, *CONSUMERS]
     plan = FaultPlan.drawn(seed, servers=brokers, clients=clients, duration_s=duration_s, count=count, kinds=KINDS)
     rng = Random(f"{seed}/all at once")

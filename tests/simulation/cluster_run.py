@@ -1,14 +1,14 @@
-"""Real brokers and real clients on simulated hosts, while brokers die, lose power, are paused and cut off, their disks
-fail, fill up and are replaced, replicas move, and the coordination store is away, slow or leaves questions open.
+"""Runs real brokers and real clients on simulated hosts while brokers are killed, lose power, are paused and isolated,
+disks fail, fill up and are replaced, replicas move, and the coordination store is down, slow or loses replies.
 
     run = ClusterRun(seed)
     run.execute()             # a `Violation`, or any other error, is a fault of the brokers
     run.check()
     run.plan, run.history, run.world.now_s, run.fault_counts
 
-Inside the brokers `cluster_checks` looks at each change of a role, a watermark or a log. What clients are promised is
-checked at the end: each record that was acknowledged under acks=all is there once, where its producer was told, in
-order, and whatever a consumer ever saw stays; a class loses only what it may lose (`survivors`).
+Inside the brokers, `cluster_checks` checks each change of a role, a high watermark or a log. The guarantees to clients
+are checked at the end: each record acknowledged under acks=all is present once, at its acknowledged offset and in
+order; every record that a consumer ever read remains; a class loses only what it may lose (`survivors`).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class ClusterRun:
         self.fault_counts: Counter[str] = Counter()
         """How often each fault was injected."""
         self.log: dict[Place, bytes] = {}
-        """What is there in the end."""
+        """The records in the logs at the end."""
         self.server = ",".join(f"{name}:9092" for name in self.plan.brokers)
         self._troubles: ActiveDiskFaults | None = None
         self._set_up_brokers(Random(f"{seed}/setup"))
@@ -92,7 +92,7 @@ class ClusterRun:
 
     @property
     def leader_changes(self) -> int:
-        """How often a partition got another leader, or the same one in another epoch."""
+        """How often a partition got a new leader, or the same one in another epoch."""
         return sum(len(epochs) - 1 for epochs in self.checks.epochs_led.values())
 
     def _set_up_brokers(self, rng: Random) -> None:
@@ -117,7 +117,7 @@ class ClusterRun:
     # -- a broker's process --------------------------------------------------------------------------------------
 
     def _restarting(self, program: ClusterProgram) -> Program:
-        """A broker whose disk does not let it start ends; somebody starts it again a second later."""
+        """Runs a broker. If its disk prevents the start, the process exits and is restarted a second later."""
 
         async def run(host: SimHost) -> None:
             try:
@@ -185,7 +185,7 @@ class ClusterRun:
         self._listen_to_silence()
 
     def _listen_to_silence(self) -> None:
-        """Nobody wants anything any more. Who is busy now is so for nothing."""
+        """Checks that an idle cluster is quiet: no work without a reason."""
         self.world.run_for(1.0)
         before = self.world.event_count
         self.world.run_for(QUIET_S)
@@ -268,11 +268,11 @@ class ClusterRun:
                     store.lose_lease(entry.lease)
 
     def _may_destroy(self) -> bool:
-        """Whether every partition has all its copies, so that one more may be destroyed."""
+        """Returns whether every partition has all its copies, so that one may be destroyed."""
         return self._all_are_in_sync() and not any(self._is_damaged(*each) for each in self._partitions())
 
     def _is_damaged(self, name: str, partition: Partition) -> bool:
-        """Also where nobody has read since."""
+        """Returns whether the log is damaged, also where nothing was read since."""
         if not self.checks.survivors.damaged[name]:
             return False
         try:
@@ -283,7 +283,7 @@ class ClusterRun:
         return False
 
     def _all_are_in_sync(self) -> bool:
-        """As the store has it."""
+        """Returns whether all replicas are in sync according to the store."""
         return all(self._is_in_sync(found.value) for _, found in self.checks.image.partitions())
 
     def _is_in_sync(self, state: PartitionState) -> bool:
@@ -311,7 +311,7 @@ class ClusterRun:
         return all(found.value.has_leader for _, found in self.checks.image.partitions())
 
     def _give_up_what_is_lost(self) -> None:
-        """Memory goes on by itself; of a page cache somebody has to say that it is gone."""
+        """Declares lost `cache` records as lost. `memory` partitions recover by themselves."""
         lost = []
         for key, found in self.checks.image.partitions():
             durability = self.checks.durability_of(key)
@@ -323,7 +323,7 @@ class ClusterRun:
             self.world.run(self.operator.give_up(lost), timeout_s=30)
 
     def _is_whole(self) -> bool:
-        """All replicas are in sync, in the store and in themselves, and have the same end."""
+        """Returns whether all replicas are in sync, in the store and in fact, and have the same end."""
         if not self._all_are_in_sync():
             return False
         found: dict[tuple[object, int], list[Partition]] = {}
@@ -364,12 +364,12 @@ class ClusterRun:
             except DamagedLogError:
                 if not self.checks.survivors.damaged[name]:
                     raise
-                continue  # nobody has read there since
+                continue  # no read there since
             first, known = contents.setdefault((partition.topic.name, partition.index), (name, content))
             if known != content:
                 raise Violation("replicas", f"{partition.topic.name}-{partition.index} of {first} and {name} differ")
 
-    # -- what clients are promised ---------------------------------------------------------------------------------
+    # -- guarantees to clients -------------------------------------------------------------------------------------
 
     def check(self) -> None:
         history, log = self.history, self.log
@@ -394,7 +394,7 @@ class ClusterRun:
         return any(loss.covers(*place) for loss in self.checks.losses)
 
     def _check_once(self) -> None:
-        """Of producers with idempotence: no record twice, all in order."""
+        """Checks that idempotent producers have no duplicate records and all of them in order."""
         values = set(self.log.values())
         if unknown := values - self.history.known:
             raise Violation("written", f"nobody sent these, or was told that they are not written: {unknown}")
@@ -411,7 +411,7 @@ class ClusterRun:
                 raise Violation("order", f"{producer!r} is out of order in {topic}-{partition}: {found}")
 
     def _check_weakly_acknowledged(self) -> None:
-        """acks=1 is as good as acks=all while nobody else leads."""
+        """Checks that acks=1 holds like acks=all as long as the leader does not change."""
         led_once = {key for key, epochs in self.checks.epochs_led.items() if len(epochs) == 1}
         names = {(self._name_of(key.topic_id), key.partition) for key in led_once}
         for value, (topic, partition, offset) in self.history.weakly_acknowledged.items():

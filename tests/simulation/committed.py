@@ -1,4 +1,4 @@
-"""What readers may have seen of a partition, byte by byte, and logs to compare it with."""
+"""The committed records of a partition, byte for byte, for comparison with logs."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ READ_BYTES_MAX = 1 << 20
 
 
 class UnreadableLogError(Exception):
-    """A log refuses to be read where it should have records."""
+    """A log cannot be read where it should have records."""
 
 
 class DamagedLogError(UnreadableLogError):
-    """Because they are not what was written."""
+    """A log cannot be read because its bytes are corrupted."""
 
 
 def read_batches(log: AnyLog, offset: int, upto: int) -> Iterator[tuple[BatchHeader, bytes]]:
-    """Whole batches, from the one that holds the offset. The log's owner does not notice."""
+    """Reads whole batches from the one that holds the offset, without side effects on the log."""
     while offset < upto:
         part = _read(log, offset, upto)
         if isinstance(part, Refused):
@@ -42,7 +42,7 @@ def _read(log: AnyLog, offset: int, upto: int) -> Slice | Refused:
     if not isinstance(part, ColdRead):
         return part
     assert isinstance(log, FileLog)
-    log.add_damage = _ignore  # type: ignore[method-assign] # a reader that nobody else may notice
+    log.add_damage = _ignore  # type: ignore[method-assign] # the read must have no side effect
     try:
         return part.run()
     finally:
@@ -62,11 +62,11 @@ class CommittedBatch:
 
 @dataclass
 class Committed:
-    """Of one partition."""
+    """The committed records of one partition."""
 
     end: int = 0
     batches: dict[int, CommittedBatch] = field(default_factory=dict)
-    """By their first offsets, which rise."""
+    """Batches by first offset, in ascending order."""
 
     def extend(self, log: AnyLog, upto: int) -> None:
         for header, content in read_batches(log, max(self.end, log.start_offset), upto):
@@ -75,8 +75,8 @@ class Committed:
         self.end = max(self.end, upto)
 
     def first_missing(self, log: AnyLog, *, may_be_damaged: bool = False) -> tuple[int, str] | None:
-        """The first offset of what is not in the log as it was, and why; None if all is there. Damage that is never
-        served as data is not missing: whoever meets it has others to turn to."""
+        """Returns the first offset that is missing or different in the log, and why; None if there is none. Detected
+        damage does not count as missing, since readers are redirected to other replicas."""
         if log.end_offset < self.end:
             upto, missing = log.end_offset, (log.end_offset, f"the log ends at {log.end_offset}")
         else:
@@ -101,6 +101,6 @@ class Committed:
         self.end = min(self.end, offset)
 
     def begin_again(self, offset: int) -> None:
-        """All that was below is gone."""
+        """Forgets all earlier batches."""
         self.batches.clear()
         self.end = offset

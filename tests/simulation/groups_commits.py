@@ -1,10 +1,11 @@
-"""What is known of the offsets that the members of a group committed, in the order of virtual time.
+"""A history of the offsets that the members of a group committed, in virtual time.
 
-Commits of one partition may overlap, and one without an answer may be done at any later time. So what a read may find
-is not one value; but it is never one that was over before another one began that was acknowledged before the read.
+Commits of one partition may overlap, and one without a reply may take effect at any later time. A read may therefore
+find one of several values, but never one that was settled before another commit began that was acknowledged before the
+read.
 
-    commits         no acknowledged commit is lost, and none is there that was refused
-    fencing         no commit of a generation is taken after one of a later generation was acknowledged
+    commits         no acknowledged commit is lost, and no rejected one takes effect
+    fencing         no commit of a generation succeeds after one of a later generation was acknowledged
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Commit:
 
 
 class Commits:
-    """Of one partition of one group."""
+    """The commits for one partition of one group."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -51,7 +52,7 @@ class Commits:
         commit.outcome, commit.settled_s = "refused", now_s
 
     def read(self, number: int | None, sent_s: float) -> None:
-        """A read that was sent at this time found this."""
+        """Checks the result of a read that was sent at this time."""
         found = self._commits.get(number) if number is not None else None
         if number is not None and (found is None or found.outcome == "refused"):
             raise Violation("commits", f"{self._name}: {found or number} was read at {sent_s:.6f} s")

@@ -1,9 +1,9 @@
-"""Members of one group on simulated hosts: the clients of the property tests, with a network between them and their
-coordinator; and what they must never see.
+"""Members of one group on simulated hosts: the clients of the property tests with a network between them and their
+coordinator, and the invariants of the group.
 
-    one owner       a partition has one owner in a generation, and at any time among those who are members
+    one owner       a partition has one owner in a generation, and at any time among the current members
     generations     a generation has one set of members, and each of them one assignment
-    alive           nobody is put out who was heard of a moment ago
+    alive           no member is removed that sent a request a moment ago
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 TOPIC = "orders"
 ALIVE_MS = SESSION_MS - 5000
-"""A deposed coordinator may answer for a moment; the next one counts from when it took over."""
+"""A deposed coordinator may reply for a moment; the next one starts its session timers when it takes over."""
 REFUSED = (
     ErrorCode.unknown_member_id,
     ErrorCode.illegal_generation,
@@ -54,11 +54,11 @@ REFUSED = (
     ErrorCode.group_id_not_found,
     ErrorCode.unknown_topic_or_partition,
 )
-"""What is refused with these is certainly not written."""
+"""Errors after which the commit is certainly not written."""
 
 
 class Claim(NamedTuple):
-    """As what somebody commits, and which partitions it has."""
+    """The identity under which a member commits, and its partitions."""
 
     member_id: str
     generation: int
@@ -67,7 +67,7 @@ class Claim(NamedTuple):
 
 @dataclass(slots=True)
 class Member:
-    """A client, and its ways to the coordinator."""
+    """A client and its connections to the coordinator."""
 
     client: Client
     rng: Random
@@ -75,14 +75,14 @@ class Member:
     offsets: CoordinatorConnection
     now: Claim | None = None
     past: Claim | None = None
-    """What it had in the generation before, if that was another one."""
+    """Its claim in the previous generation, if that was another one."""
     heard_as: str = ""
     heard_s: float = float("-inf")
-    """When the last request was sent that was answered without an error, by the member of this id."""
+    """When the last successful request with this member id was sent."""
 
 
 class MemberGroup:
-    """What the clients take for their `World`."""
+    """A group; implements the `World` that the clients use."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class MemberGroup:
         self.topic_id: TopicId | None = None
         self.is_over = False
         self.is_quiet = False
-        """Nobody leaves, starts again or commits any more."""
+        """Set when nobody leaves, restarts or commits any more."""
         self._world = world
         self._tables = tables
         self._tickets, self._numbers = count(1), count(1)
@@ -111,14 +111,14 @@ class MemberGroup:
         self._acting: Member | None = None
         self.members: list[Member] = []
         for place, kind in enumerate(kinds):
-            # Every third one is a static member.
+            # Every third member is static.
             instance_id = f"{name}-{place}" if place % 3 == 2 else None
             rng = Random(f"{seed}/{name}/{place}")
             asking, offsets = (CoordinatorConnection(servers, name, rng) for _ in range(2))
             client = kind(cast("World", self), place, instance_id)
             self.members.append(Member(client, rng, asking, offsets))
 
-    # -- what clients ask of their world ---------------------------------------------------------------------------
+    # -- the interface of World ------------------------------------------------------------------------------------
 
     @property
     def topics(self) -> TopicsChanged:
@@ -127,7 +127,8 @@ class MemberGroup:
 
     @property
     def coordinator(self) -> SimpleNamespace:
-        """A client asks whether its group is a classic one. If nobody knows at the moment, it is taken for another."""
+        """Tells a client whether its group is classic. If that is unknown at the moment, it is reported as not
+        classic."""
         tables = self._tables(self.name)
         is_classic = tables is not None and self.name not in tables.consumer
         return SimpleNamespace(tables=SimpleNamespace(consumer={} if is_classic else {GROUP: None}))
@@ -156,7 +157,7 @@ class MemberGroup:
                 text = f"{self.name}: {who} and {other} both have {theirs & partitions} in generation {generation}"
                 raise Violation("one owner", text)
 
-    # -- a member's life -------------------------------------------------------------------------------------------
+    # -- lifecycle of a member -------------------------------------------------------------------------------------
 
     def start(self, hosts: list[SimHost]) -> None:
         for place, member in enumerate(self.members):
@@ -223,7 +224,7 @@ class MemberGroup:
     # -- offsets ---------------------------------------------------------------------------------------------------
 
     async def _commit(self, member: Member) -> None:
-        """Now and then as what it was before: a process that slept does not know better."""
+        """Commits an offset, sometimes under its previous identity, as a process does that was paused."""
         client = member.client
         self._note_claim(member)
         claim = member.past if member.rng.random() < 0.15 else member.now
@@ -265,7 +266,7 @@ class MemberGroup:
     def acknowledged(self) -> int:
         return sum(commits.acknowledged for commits in self.commits.values())
 
-    # -- what must hold --------------------------------------------------------------------------------------------
+    # -- invariants ------------------------------------------------------------------------------------------------
 
     def _check_alive(self, member: Member, request: Request, reply: Reply, sent_s: float) -> None:
         if not isinstance(request, Heartbeat | ConsumerHeartbeat):
@@ -280,7 +281,7 @@ class MemberGroup:
                 raise Violation("alive", text)
 
     def _check_owners(self) -> None:
-        """Of a group of the consumer protocol: whoever is a member, by what its coordinator knows."""
+        """Checks ownership in a group of the consumer protocol, by the coordinator's member list."""
         tables = self._tables(self.name)
         group = tables.consumer.get(self.name) if tables is not None else None
         if group is None:
@@ -297,7 +298,7 @@ class MemberGroup:
 
     @property
     def is_settled(self) -> bool:
-        """Everybody has its share, and all is shared out."""
+        """Returns whether every member has its share and all partitions are assigned."""
         clients = [member.client for member in self.members]
         if not all(client.is_alive and client.is_settled for client in clients):
             return False

@@ -1,6 +1,6 @@
-"""A group of this package's own consumers on simulated hosts: what was acknowledged, each group processes.
+"""A group of Ottla's own consumers on simulated hosts.
 
-processed       each record that was acknowledged is processed by each group at least once
+processed       each acknowledged record is processed by each group at least once
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ReaderGroup:
         self.processed: dict[Place, bytes] = {}
         self.lives = 0
         self.refusals: dict[str, int] = {}
-        """Commits that failed, by why."""
+        """Failed commits, by reason."""
         self._rngs = [Random(f"{seed}/{name}/{number}") for number in range(count)]
         self._new_consumer = partial(
             Consumer,
@@ -60,7 +60,7 @@ class ReaderGroup:
             await asyncio.sleep(rng.random())
 
     async def _process(self, consumer: Consumer, rng: Random) -> None:
-        """Commits after it has processed: what is committed was processed."""
+        """Processes records, then commits, so that committed records are always processed."""
         rounds = rng.choice((10, 30, 1000))
         while not self.is_over and (rounds > 0 or self.is_quiet):
             rounds -= 1

@@ -1,13 +1,13 @@
-"""A simulated cluster as in `cluster_run`, in which groups of both protocols share out a topic and commit offsets.
+"""A simulated cluster as in `cluster_run`, in which groups of both protocols share a topic and commit offsets.
 
     run = GroupsRun(seed)
     run.execute()             # a `Violation`, or any other error, is a fault of the brokers
     run.check()
 
-With an even seed the members are models that speak Kafka's protocol over the simulated network, which start again,
-leave and change their protocol; what is checked of them is in `groups_members` and `groups_commits`. With an odd seed
-they are this package's own consumers, and process what its producer writes: see `groups_readers`. Brokers go through
-all that `cluster_plan` draws; inside of them all that `cluster_checks` has is checked, also of `__consumer_offsets`.
+With an even seed the members are models that speak Kafka's protocol over the simulated network and restart, leave and
+change their protocol; `groups_members` and `groups_commits` have their checks. With an odd seed they are Ottla's own
+consumers and process the records of its producer: see `groups_readers`. The faults are those of `cluster_plan`; inside
+the brokers all of `cluster_checks` is checked, also for `__consumer_offsets`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tests.simulation.violations import Violation
 PARTITIONS = 6
 OFFSETS_PARTITIONS = 3
 CALM_S = 4.0
-"""Before anything goes wrong: so long groups have to find together."""
+"""Time without faults at the start, for the groups to form."""
 ACTIONS = ("reassign", "prefer leaders")
 KINDS: dict[str, list[type[Client]]] = {
     "classic": [ClassicClient] * 4,
@@ -103,7 +103,7 @@ class GroupsRun(ClusterRun):
         self.producers.is_over = True
         self._eventually("all is delivered or given up", lambda: all(task.done() for task in producing), 60)
         self._eventually("all members have their share", lambda: all(group.is_settled for group in self.groups), 90)
-        world.run_for(3.0)  # everybody reads once more
+        world.run_for(3.0)  # every member reads once more
         self._eventually("all is processed", self._is_all_processed, 60)
         self._end("is_over")
         self._eventually("all replicas are in sync", self._is_whole, 60)
@@ -136,7 +136,7 @@ class GroupsRun(ClusterRun):
             raise Violation("liveness", f"only {self.acknowledged} commits or records were acknowledged")
 
     def _tables_of(self, group: str) -> Tables | None:
-        """What the group's coordinator knows, if there is one that serves."""
+        """Returns the tables of the group's coordinator, if one is active."""
         topic = next((each for each in self.checks.image.topics() if each.name == OFFSETS_TOPIC), None)
         found = self.checks.image.partition(PartitionKey(topic.id, partition_of(group, 3))) if topic else None
         if found is None or not found.value.has_leader:

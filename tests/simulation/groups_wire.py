@@ -1,4 +1,5 @@
-"""Requests to a group's coordinator over the simulated network: from the machine's words into Kafka's, and back."""
+"""Requests to a group's coordinator over the simulated network: translates the state machine's types to Kafka's and
+back."""
 
 from __future__ import annotations
 
@@ -54,12 +55,12 @@ MOVING = (
     ErrorCode.coordinator_not_available,
     ErrorCode.coordinator_load_in_progress,
 )
-"""Whether it was done nobody knows."""
+"""Errors after which it is unknown whether the request was carried out."""
 TIMEOUT_MS = 3000
 
 
 class CoordinatorConnection:
-    """Of one member. One request at a time: answers of a connection come in order, and a join may wait for long."""
+    """The connection of one member, with one request at a time: replies arrive in order, and a join may take long."""
 
     def __init__(self, servers: Iterable[str], group: str, rng: Random) -> None:
         self._servers = list(servers)
@@ -68,7 +69,7 @@ class CoordinatorConnection:
         self._connection: Connection | None = None
 
     async def ask(self, request: Request) -> Reply | None:
-        """None: no answer came, or none of a coordinator."""
+        """Returns None if there was no reply, or none from a coordinator."""
         api, body = _body_of(request)
         timeout_ms = request.rebalance_timeout_ms + TIMEOUT_MS if isinstance(request, JoinGroup) else TIMEOUT_MS
         try:

@@ -96,7 +96,7 @@ class GuaranteeBench:
             self.host(name).kill()
 
     def cut_power(self, *names: str) -> None:
-        """Nothing of what was not synced is kept."""
+        """Cuts the power; nothing that was not synced survives."""
         for name in names:
             self.host(name).cut_power("none")
 
@@ -108,11 +108,11 @@ class GuaranteeBench:
 
     def boot(self, *names: str) -> None:
         for name in names:
-            self.programs[name].broker = None  # of the process before
+            self.programs[name].broker = None  # that of the previous process
             self.host(name).boot()
 
     def cut_off(self, name: str) -> None:
-        """From the other brokers and from the coordination store. Clients still reach it."""
+        """Isolates a broker from the other brokers and the coordination store. Clients still reach it."""
         self.world.network.cut([name], [other for other in self.names if other != name])
         client = self.programs[name].client
         assert client is not None
@@ -127,11 +127,12 @@ class GuaranteeBench:
     # -- clients ----------------------------------------------------------------------------------------------
 
     def write(self, values: Iterable[bytes], *, acks: Acks = "all", timeout_s: float = 20.0) -> list[bytes]:
-        """Those that were acknowledged."""
+        """Writes records and returns the acknowledged ones."""
         return self.world.run(self._write(list(values), acks, timeout_s), timeout_s=timeout_s + PATIENCE_S)
 
     def write_into_a_power_cut(self, values: Iterable[bytes], *, acks: Acks) -> list[bytes]:
-        """The leader is without power after the first one. What the producer takes for done."""
+        """Writes records, cuts the leader's power after the first one, and returns those that the producer takes for
+        done."""
         leader = self.leader()
         write = self._write(list(values), acks, 20.0, lambda: self.cut_power(leader))
         return self.world.run(write, timeout_s=PATIENCE_S)
@@ -150,7 +151,7 @@ class GuaranteeBench:
         acknowledged: list[bytes] = []
         try:
             await producer.start()
-        except ClientError:  # a broker without the coordination store has no producer ids to give once its own are gone
+        except ClientError:  # an isolated broker cannot hand out producer ids once its block is used up
             return acknowledged
         try:
             for value in values:
@@ -169,7 +170,7 @@ class GuaranteeBench:
         return acknowledged
 
     def read(self) -> dict[int, bytes]:
-        """All that is visible, by offset."""
+        """Returns all visible records by offset."""
         return self.world.run(self._read(), timeout_s=PATIENCE_S)
 
     async def _read(self) -> dict[int, bytes]:
@@ -192,7 +193,7 @@ class GuaranteeBench:
         while True:
             try:
                 begins, ends = await consumer.beginning_offsets([place]), await consumer.end_offsets([place])
-            except ClientError:  # a leader is not there yet, or does not know its watermark
+            except ClientError:  # a leader is not ready, or does not know its high watermark
                 await asyncio.sleep(0.2)
             else:
                 return begins[place], ends[place]

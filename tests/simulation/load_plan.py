@@ -1,4 +1,4 @@
-"""What one seed of the load simulation looks like: the cluster, its disks, and who offers how much."""
+"""The plan of one seed of the load simulation: the cluster, its disks, and the load of each producer."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ LIMITS = {
 }
 DEPTH_BYTES_MIN = 640 * KIB
 DEPTH_BYTES_MAX = 8 * MIB
-"""What all producers together keep in flight under overload: ten times the backlog's limit on a slow disk, and on a
-fast one more than every limit above."""
+"""Bytes that all producers together keep in flight under overload: ten times the backlog's limit on a slow disk, and
+more than every limit above on a fast one."""
 CALM_BYTES = 192 * KIB
-"""What all producers together keep in flight while the peak is measured."""
+"""Bytes that all producers together keep in flight while the peak is measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +29,13 @@ class LoadPlan:
     partitions: int
     batch_bytes: int
     acks: tuple[int, ...]
-    """Of each producer."""
+    """The acks setting of each producer."""
     disk_bytes_ms: float
     sync_ms: float
     network_bytes_s: float
-    """Of each link."""
+    """Bandwidth of each link."""
     slow_follower: float
-    """By how much the disk of one broker is slower than the others'."""
+    """Factor by which the disk of one broker is slower than the others'."""
     hiccup_s: float
     """How long one broker is paused during the overload; shorter than replica.lag.time.max.ms."""
     limits: dict[str, str]
@@ -60,10 +60,10 @@ class LoadPlan:
         rng = Random(f"{seed}/load")
         acks = [rng.choice((-1, -1, -1, -1, 1)) for _ in range(rng.choice((1, 1, 2, 4)))]
         limits = dict(LIMITS)
-        if rng.random() < 0.3:  # where the memory for requests is what runs out
+        if rng.random() < 0.3:  # the memory for requests is exhausted first
             limits["queued.max.request.bytes"] = str(32 * KIB)
         batch_bytes = rng.choice((300, 2 * KIB, 16 * KIB, 48 * KIB))
-        speed = rng.choice((1.0, 4.0)) if batch_bytes > 300 else 0.3  # in megabytes a second: small ones cost the most
+        speed = rng.choice((1.0, 4.0)) if batch_bytes > 300 else 0.3  # in MB/s: small batches cost the most
         return cls(
             durability=rng.choice(("disk", "disk", "cache", "memory")),
             partitions=rng.choice((1, 1, 3, 12)),

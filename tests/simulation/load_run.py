@@ -46,7 +46,7 @@ PROBE_MAX_S = 0.25
 GOODPUT_SHARE = 0.8
 REQUEST_TIMEOUT_MS = 300_000
 DRAIN_S = 5.0
-"""How long what producers keep in flight under overload takes at the peak."""
+"""Time to drain the overload's requests in flight at the peak rate."""
 
 
 class LoadRun:
@@ -61,9 +61,9 @@ class LoadRun:
         self.acknowledged = 0
         self.leader_changes = 0
         self.waits = 0
-        """How often a producer was held back: a run without any shows nothing."""
+        """How often a producer was throttled: a run without that shows nothing."""
         self.peak = self.goodput = 0.0
-        """Acknowledged bytes a second."""
+        """Acknowledged bytes per second."""
         self.isr_shrinks = 0
         self.probe_max_s = 0.0
         self.probes = 0
@@ -138,7 +138,7 @@ class LoadRun:
             await admin.create_topic(TOPIC, partitions=self.plan.partitions, replication_factor=3, configs=configs)
 
     def _hiccup(self) -> None:
-        """A follower of some partition, and a leader of others."""
+        """Pauses a broker that follows some partitions and leads others."""
         host = self.world.hosts[BROKERS[1]]
         self.fault_counts["hiccup"] += 1
         host.pause()
@@ -200,7 +200,7 @@ class LoadRun:
         )
 
     async def _probe(self) -> None:
-        """Requests that need no disk, on connections that stay and on new ones."""
+        """Sends requests that need no disk, on persistent connections and on new ones."""
         await asyncio.gather(*(self._probe_one(name) for name in BROKERS))
 
     async def _probe_one(self, broker: str) -> None:
@@ -253,7 +253,7 @@ class LoadRun:
         self.world.after(0.05, self._watch_isr)
 
     def _compare_logs(self) -> None:
-        """Nobody sent anything twice, so nothing may be there twice."""
+        """Checks that nothing is duplicated: no record was sent twice."""
         total = sum(
             partition.high_watermark
             for index in range(self.plan.partitions)
@@ -263,7 +263,7 @@ class LoadRun:
         if total != self.acknowledged:
             raise Violation("records", f"{self.acknowledged} were acknowledged, {total} are there")
 
-    # -- the property --------------------------------------------------------------------------------------------
+    # -- tests ---------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
         if self.refusals:

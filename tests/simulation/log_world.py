@@ -1,8 +1,8 @@
-"""Logs on a simulated disk beside a model of what they must hold: a list of batches for each log.
+"""Logs on a simulated disk beside a model: a list of batches for each log.
 
-The model knows what was appended, in order, and up to where it was acknowledged. After a crash a log must hold a
-prefix of what was appended that is at least as long as what was acknowledged: nothing acknowledged is missing,
-nothing is doubled, reordered or invented.
+The model knows what was appended, in order, and up to where it was acknowledged. After a crash a log must hold a prefix
+of the appended batches that is at least as long as the acknowledged part: nothing acknowledged is missing, nothing is
+duplicated, reordered or invented.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class LogModel:
 
 
 class LogWorld:
-    """With `inline`, small segment writes end before their call returns, as on the real disk. `retention_ms` makes the
-    logs expire while the world goes on."""
+    """With `inline`, small segment writes complete before their call returns, as on the real disk. `retention_ms` lets
+    log segments expire during the run."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class LogWorld:
         )
         return LogModel(key, config)
 
-    # -- life ------------------------------------------------------------------------------------------------
+    # -- lifecycle -------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         self.epoch += 1
@@ -121,14 +121,14 @@ class LogWorld:
         self.disk = _on_clock(self.disk, self.clock)
 
     def observe(self) -> None:
-        """Notes what the logs have acknowledged so far."""
+        """Records what the logs have acknowledged so far."""
         for model in self.models:
             model.acknowledged_end = max(model.acknowledged_end, self.log(model).acknowledged_end)
 
     def log(self, model: LogModel) -> FileLog:
         return self.store.logs[model.key]
 
-    # -- what may happen ------------------------------------------------------------------------------------
+    # -- operations -----------------------------------------------------------------------------------------
 
     def append(self, model: LogModel, size: int) -> bool:
         log = self.log(model)
@@ -174,12 +174,12 @@ class LogWorld:
         apply_retention(self.log(model), self.store.flusher, self.clock.now_ms())
 
     def have_space(self) -> None:
-        """What the broker's housekeeping does after a full disk."""
+        """Does what the broker's housekeeping does after a full disk."""
         reserve = self.store.shared.reserve
         if reserve is not None:
             reserve.hold()
 
-    # -- what must hold --------------------------------------------------------------------------------------
+    # -- invariants ------------------------------------------------------------------------------------------
 
     def check_after_restart(self) -> None:
         for model in self.models:
@@ -187,7 +187,7 @@ class LogWorld:
 
     def _check_log(self, model: LogModel) -> None:
         log = self.log(model)
-        # A cache log keeps what was written through the death of its process, and promises nothing for a power cut.
+        # A cache log keeps written batches when its process dies, and promises nothing for a power cut.
         acknowledged = model.acknowledged_end if model.is_disk or self._kept == "all" else 0
         assert log.end_offset >= acknowledged, f"acknowledged up to {acknowledged}, the log ends at {log.end_offset}"
         kept = [batch for batch in model.batches if read_header(batch).next_offset <= log.end_offset]
@@ -205,7 +205,7 @@ class LogWorld:
 
 
 def read_all(log: FileLog) -> list[bytes]:
-    """Everything a reader can get, batch by batch."""
+    """Returns everything that a reader can get, batch by batch."""
     found: list[bytes] = []
     offset = log.start_offset
     while offset < log.acknowledged_end:
@@ -226,7 +226,7 @@ def read_all(log: FileLog) -> list[bytes]:
 
 
 def _on_clock(disk: SimDisk, clock: SimClock) -> SimDisk:
-    """The old clock's callbacks died with the process; the disk that survived goes on with a new one."""
+    """Attaches the surviving disk to a new clock; the callbacks of the old one died with the process."""
     fresh = SimDisk(clock, seed=disk.seed, capacity_bytes=disk.capacity_bytes)
     fresh.state.tree = disk.state.tree
     return fresh

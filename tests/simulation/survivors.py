@@ -1,7 +1,7 @@
-"""Who still has what a member of an ISR had: the part of a run that knows what each class of topics may lose.
+"""Tracks who still has the data of an ISR member: knows what each durability class may lose.
 
-A member is an incarnation of a broker. What it had is gone with its process (`memory`), with the power of its machine
-(`cache`) or with its disk. No two disks are destroyed at a time, so of `disk` nothing may be lost at all.
+A member is an incarnation of a broker. Its data is lost with its process (`memory`), with the power of its machine
+(`cache`) or with its disk. No two disks are destroyed at the same time, so `disk` may not lose anything.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Survivors:
         self.wiped: Counter[str] = Counter()
         """How often each host lost its disk."""
         self.damaged: Counter[str] = Counter()
-        """How often bits flipped on it: perhaps where it matters."""
+        """How often bits flipped on each host, possibly in live data."""
 
     def on_boot(self, host: SimHost) -> None:
         name = f"{host.name}/{host.incarnation}"
@@ -49,7 +49,7 @@ class Survivors:
         return process is not None and process.host.is_running and process.host.incarnation == process.incarnation
 
     def may_have_data(self, member: Member, durability: Durability) -> bool:
-        """Whether what this member had when it was in sync can still be there."""
+        """Returns whether this member's data may still exist."""
         process = self._members[member]
         if durability is Durability.DISK:
             return process.wiped == self.wiped[process.host.name]
@@ -59,13 +59,13 @@ class Survivors:
         return process.power_cuts == host.power_cuts and process.wiped == self.wiped[host.name]
 
     def has_data(self, member: Member, durability: Durability) -> bool:
-        """Whether it is there for sure."""
+        """Returns whether this member's data certainly exists."""
         process = self._members[member]
         is_undamaged = durability is Durability.MEMORY or process.damaged == self.damaged[process.host.name]
         return is_undamaged and self.may_have_data(member, durability)
 
     def certain(self, state: PartitionState, durability: Durability) -> list[Member]:
-        """Members and eligible replicas that still have everything."""
+        """Returns the members and eligible replicas that certainly have everything."""
         return [member for member in (*state.isr, *state.eligible) if self.has_data(member, durability)]
 
     def possible(self, state: PartitionState, durability: Durability) -> list[Member]:

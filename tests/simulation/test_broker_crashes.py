@@ -1,7 +1,7 @@
-"""A whole broker, without its sockets, against a model: topics come and go, records are written, the power fails.
+"""Compares a whole broker, without sockets, with a model: topics are created and deleted, records written, power cut.
 
-After each crash: every topic is there as it was last changed, no deleted one is, each log of the class `disk` holds
-what it acknowledged, once and in order, and no log ever shows a record of another topic that had its name before.
+After each crash, every topic is as it was last changed, no deleted topic exists, each log of the class `disk` holds
+what it acknowledged, once and in order, and no log ever shows a record of an earlier topic of the same name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CLASSES = ["disk", "disk", "cache", "memory"]
 @dataclass
 class LogModel:
     appended: list[bytes] = field(default_factory=list)
-    """What may be in the log, in order."""
+    """Records that may be in the log, in order."""
     acknowledged: int = 0
     next_sequence: int = 0
 
@@ -142,7 +142,7 @@ class World:
         log.next_sequence = self.next_sequence(name, index, log, model)
 
     def next_sequence(self, name: str, index: int, log: LogModel, model: TopicModel) -> int:
-        """What the broker expects, which is what follows the last record that it kept."""
+        """The sequence number that the broker expects: the one after the last record that it kept."""
         entry = self.bench.partition(name, index).log.producers.get(7)
         if model.durability == "memory" or not log.appended:
             assert entry is None

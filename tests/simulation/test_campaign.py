@@ -1,4 +1,4 @@
-"""A campaign of many seeds loses none of them, whatever becomes of the process that ran it."""
+"""A campaign reports every seed, even if the worker process that runs it hangs or dies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DIES, HANGS, FAILS = 3, 5, 7
 
 
 def run_badly(seed: int) -> Outcome:
-    """In the worker's process."""
+    """Runs in the worker process."""
     if seed == DIES:
         os._exit(9)
     if seed == HANGS:

@@ -1,7 +1,7 @@
-"""Seeds of `ClusterRun`: whatever happens to a cluster, nothing is lost that was promised to be kept.
+"""Seeds of `ClusterRun`: no fault of a cluster loses data that is promised to be kept.
 
-One seed again: `python -m tests.simulation.test_cluster SEED`, which prints its plan and its digest. What was injected
-over many seeds: `python -m tests.simulation.test_cluster FIRST LAST`.
+To repeat one seed: `python -m tests.simulation.test_cluster SEED`, which prints its plan and its digest. To count the
+injected faults of many seeds: `python -m tests.simulation.test_cluster FIRST LAST`.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ __all__ = ["rate"]
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = max(int(os.environ.get("OTTLA_SIM_SEEDS", "300")) // 15, 10)
 PINNED = (13, 49, 66, 78, 82, 246, 308, 332, 379, 414, 713, 731, 91052, 92290, 120351)
-"""Each found a bug: a leader with damage where no start-up reads; memory topics that were given up with a
-lease; a consumer that met damage and was never told to ask again; a truncation that a full disk ended for good;
-a replica that was moved away, and said of records that wait that they are not written; a
-`memory` log that went on in a replica which lacked the end, and gave offsets out again; a batch that did not read
-back at a start, so that its producer's retry was taken as new; a client that took an old answer about other topics for
-the news that its topic is gone; an ISR change that was refused and ended the next one, which was on its way; a check
-that knew nothing of a follower who was away while a `cache` topic lost its end in a power cut; a producer that sent a
-sixth batch to the new leader while the old one had not answered five; a check that took a `memory` log for kept because
-the one elected in its place, with nothing, had not begun to lead when it was elected again."""
+"""Each found a bug: a leader with damage where no startup reads; memory topics that were given up with a lease; a
+consumer that met damage and was never told to retry; a truncation that a full disk ended for good; a replica that was
+moved away and failed pending produces as not written; a `memory` log that continued in a replica without its end and
+reused offsets; a batch that did not read back at startup, so that its producer's retry was appended again; a client
+that took an old reply about other topics as proof that its topic was deleted; a rejected ISR change that cancelled the
+next one, which was in flight; a check that did not consider a follower that was away while a `cache` topic lost its end
+in a power cut; a producer that sent a sixth batch to the new leader while five were unanswered by the old one; a check
+that considered a `memory` log kept because the replica elected in its place, without data, had not started to lead when
+it was elected again."""
 
 
 @pytest.mark.parametrize("seed", [pytest.param(seed, id=f"seed-{seed}") for seed in sorted({*range(SEEDS), *PINNED})])
@@ -53,7 +53,7 @@ def test_nothing_that_was_acknowledged_is_lost(seed: int, rate: Rate) -> None:
 
 @pytest.mark.parametrize("seed", [0, 24])
 def test_another_process_with_other_hashes_has_the_same_run(seed: int) -> None:
-    """Nothing may depend on the order of a set, on an address in memory or on when garbage is collected."""
+    """Nothing may depend on the order of a set, on memory addresses or on the time of garbage collection."""
     outputs = [
         subprocess.run(
             [sys.executable, "-m", "tests.simulation.test_cluster", str(seed)],
@@ -70,7 +70,7 @@ def test_another_process_with_other_hashes_has_the_same_run(seed: int) -> None:
 
 
 def test_everything_is_drawn() -> None:
-    """A fault that no plan has is a fault that nobody tests."""
+    """Checks that every kind of fault occurs in some plan."""
     plans = [ClusterPlan.drawn(seed, RunOptions()) for seed in range(200)]
     drawn = Counter(fault.kind for plan in plans for fault in plan.faults.faults)
     assert min(drawn[kind] for kind in FaultKind) >= 20

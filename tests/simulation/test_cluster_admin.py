@@ -1,4 +1,4 @@
-"""Four simulated brokers and nothing wrong: replicas move, leaders are elected, topics are changed from any broker."""
+"""Four simulated brokers without faults: replicas move, leaders are elected, topics are changed through any broker."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Bench:
         return self.world.run(work, timeout_s=60)
 
     async def ask_controller(self, api: ClientApi, body: dict[str, Any]) -> Any:
-        """As clients do: the metadata say who it is."""
+        """Sends a request to the controller that the metadata name, as clients do."""
         async with Admin(BOOTSTRAP) as admin:
             cluster = await admin.describe_cluster()
         connection = await open_connection(

@@ -1,4 +1,4 @@
-"""The power fails at any operation of a compaction, and of the start after that (safety: after-failover)."""
+"""Cuts the power at every operation of a compaction and of the following startup (safety: after-failover)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CLASSES = ["disk", "cache"]
 
 
 class World(CompactedLog):
-    """Two producers write over and over to a few keys, and delete some; then it is compacted, twice."""
+    """Two producers write repeatedly to a few keys and delete some; then the log is compacted twice."""
 
     def __init__(self, durability: str, seed: int = 0) -> None:
         super().__init__(durability, seed, delete_retention_ms="1000")

@@ -1,5 +1,5 @@
-"""The swap of segments by itself: the power fails at any of its operations, in many ways, and once more at the start
-after that. There are the old segments, or the new one, never a mixture."""
+"""Cuts the power at every operation of a segment swap, in many ways, and again during the following startup. Either the
+old segments exist or the new one, never a mixture."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SEEDS = range(12)
 
 
 def prepared(seed: int) -> SimDisk:
-    """Old segments with their indexes, durably; the new one is written and synced, under the name of its own."""
+    """Old segments with their indexes, durably stored; the new one is written and synced under a temporary name."""
     disk = SimDisk(SimClock(), seed=seed)
     disk.files.make_dirs(DIRECTORY)
     for base, data in {**OLD, **AFTER}.items():
@@ -115,7 +115,7 @@ def test_nothing_is_removed_for_a_segment_that_is_not_there() -> None:
 
 
 def test_an_intent_does_not_come_back() -> None:
-    """The log may be cut and grow again: then another segment has the name of one that was replaced."""
+    """A log may be truncated and grow again: then another segment has the name of one that was replaced."""
     disk = prepared(0)
     swap_all(disk)
     file = disk.files.open(f"{DIRECTORY}/{segment_name(10)}", create=True)

@@ -1,5 +1,5 @@
-"""Compaction among all that may happen to a log meanwhile: appends, flushes, retention, truncation, deleted records,
-readers, failing syncs, crashes at any moment.
+"""Compaction together with everything that may happen to a log: appends, flushes, retention, truncation, deleted
+records, readers, failing syncs, crashes at any time.
 
 A failure names its seed; `pytest -k "seed-17"` runs it again.
 """
@@ -35,7 +35,7 @@ class World:
             durability, seed, cleanup_policy=policy, retention_ms="20000", delete_retention_ms="300"
         )
         self.watermark = 0
-        """What is below is never cut off, and may be compacted."""
+        """Records below are never truncated and may be compacted."""
         self.sequence = 0
         self.reads: list[tuple[int, ColdRead]] = []
         self.compactions = 0
@@ -109,7 +109,7 @@ class World:
         self.sequence = entry.batches[-1].last_sequence + 1 if entry is not None and entry.batches else 0
 
     def read(self) -> None:
-        """Some reads end much later than they began."""
+        """Starts a read; some reads end much later."""
         log = self.log.bench.log()
         if log.start_offset < log.acknowledged_end:
             offset = self.random.randint(log.start_offset, log.acknowledged_end - 1)

@@ -1,4 +1,5 @@
-"""Bits flip in a segment after a start-up read it: whoever meets the damage is served by others, and it is repaired."""
+"""Bits flip in a segment after startup has read it: readers are redirected to other replicas, and the log is
+repaired."""
 
 from __future__ import annotations
 
@@ -23,11 +24,11 @@ RECORDS = [b"number %d" % number for number in range(30)]
 
 
 def damage(bench: GuaranteeBench, name: str, *, at_the_start_in_another: bool = False) -> None:
-    """In the first record, after a start: nobody has it in memory, and no start-up finds it."""
+    """Damages the first record after a start, so that it is not cached and no startup finds the damage."""
     topic_id = _log(bench, name).key.topic_id.hex
     bench.kill(name)
     if at_the_start_in_another:
-        bench.boot(name)  # its segments are written from the journal
+        bench.boot(name)  # writes its segments from the journal
         bench.wait_until_in_sync()
         bench.kill(name)
         bench.host(name).disk.damage(
@@ -72,8 +73,8 @@ def test_a_leader_that_finds_damage_gives_way_and_is_built_anew() -> None:
 
 
 def test_a_leader_that_finds_damage_gives_way_though_its_start_has_found_some_elsewhere() -> None:
-    """Found by seed 21 of the simulation with transactions: what a broker had said of one log when it registered was
-    taken for all of them, and its damaged log led on."""
+    """Found by seed 21 of the transactions simulation: damage reported for one log at registration was applied to all
+    logs, and the leader of a damaged log stayed leader."""
     with SimWorld(1) as world:
         bench = GuaranteeBench(world, brokers=3, min_insync=2, durability="disk")
         world.run(create_another(bench), timeout_s=30)
@@ -90,7 +91,7 @@ def test_a_leader_that_finds_damage_gives_way_though_its_start_has_found_some_el
 
 
 def test_a_consumer_that_met_damage_and_asks_again_gets_everything() -> None:
-    """Found by seed 246 of the cluster's simulation: nobody told the consumer's loop that it was asked again."""
+    """Found by seed 246 of the cluster simulation: the consumer's loop was not notified of the retry."""
     with SimWorld(1) as world:
         bench = GuaranteeBench(world, brokers=3, min_insync=2, durability="disk")
         assert bench.write(RECORDS) == RECORDS
@@ -106,7 +107,7 @@ async def read_in_spite_of_damage(bench: GuaranteeBench) -> list[bytes | None]:
     async with Consumer(bench.bootstrap, auto_offset_reset="earliest") as consumer:
         consumer.assign([(TOPIC, 0)])
         while len(found) < len(RECORDS):
-            await asyncio.sleep(0.5)  # the failure has to wait until somebody asks
+            await asyncio.sleep(0.5)  # the failure is pending until the next read
             try:
                 found += [record.value for record in await consumer.fetch_records(100)]
             except CorruptBatchError:
@@ -123,7 +124,7 @@ def _log(bench: GuaranteeBench, name: str) -> FileLog:
 
 
 def test_a_broker_whose_journal_lost_entries_of_nobody_knows_which_log_leads_nothing_before_it_has_them_again() -> None:
-    """The last records of a log were in a block whose header is gone: by itself the log looks whole.
+    """The last records of a log were in a block whose header is lost: the log by itself looks complete.
 
     (safety: journal-blocks)
     """
@@ -139,7 +140,7 @@ def test_a_broker_whose_journal_lost_entries_of_nobody_knows_which_log_leads_not
         lose_a_block(bench, name)
         bench.boot(name)
         world.run_until(lambda: _has_recovered(bench, name), timeout_s=10)
-        bench.kill(name)  # before it could tell anybody, and its new checkpoint covers the damage
+        bench.kill(name)  # before it could report the damage, and its new checkpoint covers it
         bench.boot(name)
         world.run_for(5.0)
         log = _log(bench, name)
@@ -169,7 +170,7 @@ async def write_to_another(bench: GuaranteeBench) -> None:
 
 
 def lose_a_block(bench: GuaranteeBench, name: str) -> None:
-    """The one before the last: the last names it as durable. The segments have nothing of either."""
+    """Destroys the last block but one: the last block names it as durable. The segments have neither."""
     disk = bench.host(name).disk
     blocks = recover(disk.files, f"{DATA_DIR}/journal", bench.programs[name].journal_id, 0).blocks
     path, offset = blocks[-2].path, blocks[-2].header.offset

@@ -1,6 +1,6 @@
-"""Seeds of `GroupsRun`: whatever happens to a cluster, a partition has one owner, and no commit is lost.
+"""Seeds of `GroupsRun`: no fault of a cluster gives a partition two owners or loses a commit.
 
-One seed again: `python -m tests.simulation.campaign --groups --replay SEED`.
+To repeat one seed: `python -m tests.simulation.campaign --groups --replay SEED`.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ def test_the_same_seed_is_the_same_run() -> None:
     assert len(digests) == 1
 
 
-# -- what a read may find --------------------------------------------------------------------------------------------
+# -- allowed results of a read ---------------------------------------------------------------------------------------
 
 
 def three_commits() -> Commits:
-    """Two that were acknowledged one after another, and one without an answer between them."""
+    """Two commits acknowledged one after another, and one without a reply between them."""
     commits = Commits("g")
     commits.taken(commits.sent(1, 1, 1.0), 1.5)
     commits.sent(2, 1, 2.0)

@@ -1,7 +1,7 @@
 """The tables of docs/reference/guarantees.md, row by row: whole brokers on simulated machines, and one failure.
 
-Where a table says "kept", everything that was acknowledged is there. Where it says that something may be lost, the test
-brings the loss about: a promise that is not made must not look as if it were.
+Where a table says "kept", the test checks that all acknowledged records are there. Where it says that records may be
+lost, the test causes the loss, to show that no promise is made.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def test_acks_1_loses_what_only_the_leader_had(failure: Failure, durability: str
     with SimWorld(1) as world:
         bench = GuaranteeBench(world, brokers=3, min_insync=2, durability=durability)
         assert bench.write(BEFORE, acks=1) == BEFORE
-        world.run_for(1.0)  # the followers have it by now
+        world.run_for(1.0)  # the followers have the records now
         world.network.cut([bench.leader()], bench.followers())
         assert bench.write(LATE, acks=1) == LATE
         failure(bench)
@@ -181,7 +181,7 @@ def test_five_replicas_of_which_three_must_be_in_sync_bear_two_failures_and_go_o
         bench.kill(first, second)
         bench.wait_until_in_sync(set(bench.names) - {first, second})
         assert bench.write(AFTER) == AFTER, "three are left: enough to write"
-        world.run_for(1.0)  # by now everybody knows that it is committed: who leads next may not find out
+        world.run_for(1.0)  # all replicas know that the record is committed; the next leader may not find out
         bench.kill(third)
         bench.wait_until_in_sync(set(bench.names) - {first, second, third})
         assert bench.write(LATE, timeout_s=5.0) == [], "two are left: NOT_ENOUGH_REPLICAS"
@@ -192,7 +192,7 @@ def test_five_replicas_of_which_three_must_be_in_sync_bear_two_failures_and_go_o
 
 
 def test_two_of_the_three_that_were_in_sync_lose_their_disks() -> None:
-    """The worst that "three must be in sync" allows: acknowledged by three, two of them destroyed at once."""
+    """The worst case that "three must be in sync" allows: acknowledged by three, two of them destroyed at once."""
     with SimWorld(1) as world:
         bench = GuaranteeBench(world, brokers=5, min_insync=3, durability="disk")
         assert bench.write(BEFORE) == BEFORE

@@ -1,4 +1,4 @@
-"""A partition without a leader, for a long time: clients wait, and do not keep what is left of the cluster busy."""
+"""A partition without a leader for a long time: clients wait without keeping the remaining brokers busy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.simulation.guarantees import TOPIC, GuaranteeBench
 RECORDS = [b"number %d" % number for number in range(5)]
 WAIT_S = 10.0
 EVENTS_A_SECOND_MAX = 1000
-"""Most of them are of brokers that try to reach one another."""
+"""Most are events of brokers that try to reach one another."""
 
 
 def leave_one_that_may_not_lead(bench: GuaranteeBench) -> None:

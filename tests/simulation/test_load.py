@@ -1,6 +1,6 @@
-"""Seeds of `LoadRun`: more load than a cluster can take costs no goodput, no replica and nobody else's time.
+"""Seeds of `LoadRun`: overload costs no goodput, no ISR member, and delays no other client.
 
-One seed again: `python -m tests.simulation.campaign --load --replay SEED`.
+To repeat one seed: `python -m tests.simulation.campaign --load --replay SEED`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from tests.simulation.violations import Violation
 SEEDS = max(int(os.environ.get("OTTLA_SIM_SEEDS", "300")) // 30, 4)
 PINNED = (1064, 1112)
 """Each found a bug: short waits did not count towards the drain rate, so the limit of a fast cluster fell; the limit
-was below what a cluster with slow acknowledgements needs to be busy."""
+was too low to keep a cluster with slow acknowledgements busy."""
 LONGER_THAN_THE_LAG_S = 2.5 * LAG_MAX_MS / 1000
-"""What producers keep in flight, in seconds of work: a leader that took all of it would leave its followers behind."""
+"""Requests in flight, in seconds of work: a leader that accepted all of it would make its followers lag."""
 
 SLOW_FOLLOWER = LoadPlan(
     durability="disk",
@@ -47,7 +47,7 @@ def executed(run: LoadRun) -> LoadRun:
 
 
 def test_producers_are_held_back() -> None:
-    """Else the checks above show nothing."""
+    """Without throttling, the checks above show nothing."""
     assert executed(LoadRun(1, SLOW_FOLLOWER, drain_s=LONGER_THAN_THE_LAG_S)).waits > 10
 
 

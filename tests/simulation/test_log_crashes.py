@@ -1,4 +1,4 @@
-"""Logs and journal against the list model, with crashes at any moment and any byte.
+"""Compares logs and journal with the list model, with crashes at any time and any byte.
 
 A failure names its seed; `pytest -k "seed-17"` runs it again.
 """

@@ -1,7 +1,7 @@
-"""Logs and journal against the list model while the disk is full, fails, or stands still, with crashes in between.
+"""Compares logs and journal with the list model while the disk is full, fails, or stalls, with crashes in between.
 
-Two things must hold whatever happens: nothing acknowledged is lost, and when the fault is over, writes go on without
-a restart. A failure names its seed; `pytest -k "seed-17"` runs it again.
+Two properties must always hold: nothing acknowledged is lost, and writes continue without a restart when the fault is
+over. A failure names its seed; `pytest -k "seed-17"` runs it again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def seeds(count: int = SEEDS) -> pytest.MarkDecorator:
 
 
 def some_appends(world: LogWorld, count: int) -> int:
-    """How many of them were taken."""
+    """Appends batches and returns how many were accepted."""
     random, taken = world.random, 0
     for _ in range(count):
         taken += world.append(random.choice(world.models), random.choice([10, 100, 1500]))
@@ -37,7 +37,7 @@ def some_appends(world: LogWorld, count: int) -> int:
 
 
 def demand_life(world: LogWorld) -> None:
-    """Every log takes a batch and acknowledges it, now."""
+    """Checks that every log accepts a batch and acknowledges it now."""
     world.settle(5000)
     world.have_space()
     for model in world.models:
@@ -56,7 +56,7 @@ def demand_all_is_read(world: LogWorld, model: LogModel) -> None:
 
 
 def restart(world: LogWorld, random: Random) -> None:
-    """A start on a full disk may fail; the next one finds what that one found."""
+    """Restarts. A start on a full disk may fail; the next one sees the same state."""
     world.crash(random.choice(KEEPS))
     try:
         world.start()
@@ -100,7 +100,7 @@ def test_a_disk_that_fills_and_empties_all_the_time(seed: int) -> None:
 
 @seeds()
 def test_segments_that_fail_are_written_anew(seed: int) -> None:
-    """Single failures of syncs and writes: disk logs get over them; a cache log may fail, and keeps what it synced."""
+    """Single failures of syncs and writes: disk logs recover; a cache log may fail, and keeps what it synced."""
     world = LogWorld(seed, log_count=2, inline=seed % 2 == 0)
     random = world.random
     for _ in range(3):
@@ -110,7 +110,7 @@ def test_segments_that_fail_are_written_anew(seed: int) -> None:
             else:
                 world.disk.faults.fail_write(random.randint(1, 8), path=".log")
             some_appends(world, random.randint(5, 40))
-            world.disk.faults.clear()  # one at a time: a segment that fails again while it is written anew has failed
+            world.disk.faults.clear()  # one at a time: a segment that fails while it is rewritten has failed for good
             world.settle(1000)
         demand_life(world)
         some_appends(world, random.randint(0, 20))
@@ -174,7 +174,7 @@ def test_queues_that_stand_still_delay_and_lose_nothing(seed: int) -> None:
 
 @seeds()
 def test_a_retention_of_seconds_with_crashes(seed: int) -> None:
-    """Segments expire while the world goes on; starts, producers and the rest of the log survive every crash."""
+    """Segments expire during the run; the start, the producers and the rest of the log survive every crash."""
     world = LogWorld(seed, inline=seed % 2 == 0, retention_ms=3000)
     random = world.random
     for _ in range(4):

@@ -1,11 +1,11 @@
-"""A real broker and real clients on simulated hosts, over a network with delays, cuts, resets, kills and power cuts.
+"""A real broker and real clients on simulated hosts, over a network with delays, partitions, resets, kills and power
+cuts.
 
-Producers with idempotence write to a topic of the class `disk` while faults strike; consumers read all the time. When
-the faults are over, everything must come to an end: each record is acknowledged or was given up, and the log holds
-every acknowledged record once, at the offset that its producer was told, in the order of each producer, and nothing
-but what consumers saw on the way.
+Idempotent producers write to a topic of the class `disk` during faults; consumers read all the time. When the faults
+are over, all work must finish: each record is acknowledged or given up, and the log holds every acknowledged record
+once, at its acknowledged offset, in the order of each producer. Every record that a consumer read is in the log.
 
-One seed again: `python -m tests.simulation.test_networked_broker SEED`, which prints its faults and its digest.
+To repeat one seed: `python -m tests.simulation.test_networked_broker SEED`, which prints its faults and its digest.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ PRODUCERS = ("producer-1", "producer-2", "producer-3")
 CONSUMERS = ("consumer-1", "consumer-2")
 SYNCED_QUEUES: tuple[QueueName, ...] = ("journal", "segment", "sync")
 KINDS = (FaultKind.POWER_CUT, FaultKind.KILL, FaultKind.RESET, *FaultKind)
-"""Crashes and resets more often than the rest."""
+"""Crashes and resets are more frequent than the rest."""
 
 Place = tuple[int, int]
 """Partition and offset."""
@@ -57,15 +57,15 @@ Place = tuple[int, int]
 
 @dataclass
 class History:
-    """What clients know of records, by value."""
+    """The outcomes that clients observed, by record value."""
 
     acknowledged: dict[bytes, Place] = field(default_factory=dict)
     unknown: set[bytes] = field(default_factory=set)
-    """Given up; they may or may not be written."""
+    """Records that the producer gave up; they may or may not be written."""
     refused: set[bytes] = field(default_factory=set)
-    """Given up, and certainly not written."""
+    """Records that the producer gave up and that are certainly not written."""
     seen: dict[str, dict[Place, bytes]] = field(default_factory=dict)
-    """By each consumer."""
+    """Records that each consumer read."""
 
 
 class Run:
@@ -78,7 +78,7 @@ class Run:
         self.world = SimWorld(seed)
         self.history = History()
         self.log: dict[Place, bytes] = {}
-        """What is there in the end."""
+        """The records in the log at the end."""
         self._is_over = False
         self._set_up(Random(f"{seed}/setup"))
 
@@ -121,7 +121,7 @@ class Run:
             self._wait_for_the_servers()
 
     def _wait_for_the_servers(self) -> None:
-        """Before they are looked into."""
+        """Waits for the servers before their state is inspected."""
 
     # -- clients -----------------------------------------------------------------------------------------------
 
@@ -188,7 +188,7 @@ class Run:
                     _note(log, record)
         return log
 
-    # -- what must hold ------------------------------------------------------------------------------------------
+    # -- invariants ----------------------------------------------------------------------------------------------
 
     def check(self) -> None:
         history, log = self.history, self.log
@@ -207,7 +207,7 @@ class Run:
             assert seen == log, f"{name} saw something else than what is there"
 
     def _numbers(self, producer: str, partition: int) -> list[int]:
-        """Of the producer's records, in the order of the log."""
+        """Returns the numbers of the producer's records in log order."""
         in_order = [value for (index, _), value in sorted(self.log.items()) if index == partition]
         return [int(value.split()[-1][:-1]) for value in in_order if value.startswith(producer.encode())]
 
@@ -233,7 +233,7 @@ class Rate:
 
 @pytest.fixture(scope="module")
 def rate(pytestconfig: pytest.Config) -> Iterator[Rate]:
-    """Says in the end how fast virtual time went."""
+    """Prints at the end how fast virtual time passed."""
     rate = Rate()
     yield rate
     if rate.seeds:
@@ -261,7 +261,7 @@ def test_every_acknowledged_record_is_there_once_and_in_order(
 
 
 def test_another_process_with_other_hashes_has_the_same_run() -> None:
-    """Nothing may depend on the order of a set, on an address in memory or on when garbage is collected."""
+    """Nothing may depend on the order of a set, on memory addresses or on the time of garbage collection."""
     outputs = [
         subprocess.run(
             [sys.executable, "-m", "tests.simulation.test_networked_broker", "3"],

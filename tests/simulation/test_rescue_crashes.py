@@ -1,4 +1,5 @@
-"""A log fails for good and is rescued; the power fails at any operation of that, and of the start that follows."""
+"""A log fails for good and is rescued; the power fails at every operation of the rescue and of the following
+startup."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ KEEPS: list[Keep] = ["none", "some", "all"]
 
 
 class FailingLog:
-    """Log 0 fails, log 1 goes on. What was acknowledged must be there after any crash."""
+    """Log 0 fails, log 1 continues. Acknowledged records must survive any crash."""
 
     def __init__(self, flushed: int) -> None:
         self.bench = LogBench("disk", "disk", limits=RING)
@@ -33,7 +34,7 @@ class FailingLog:
         self.bench.settle()
 
     def fail(self) -> None:
-        """Twice, so that there is also a second file of what was on its way."""
+        """Fails twice, so that there is also a second file of pending batches."""
         bench = self.bench
         bench.disk.stall("journal")
         self._fill(0, 1)
@@ -50,7 +51,7 @@ class FailingLog:
         bench.settle()
 
     def crash(self, keep: Keep, seed: int) -> list[int]:
-        """The acknowledged ends."""
+        """Returns the acknowledged ends."""
         ends = [self.bench.log(number).acknowledged_end for number in range(2)]
         self.bench.crash(keep, seed=seed)
         return ends

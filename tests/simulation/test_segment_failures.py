@@ -1,4 +1,4 @@
-"""A segment file that fails is replaced; what was acknowledged is neither lost nor doubled (safety: failed-sync)."""
+"""A failed segment file is replaced; acknowledged records are neither lost nor duplicated (safety: failed-sync)."""
 
 from __future__ import annotations
 

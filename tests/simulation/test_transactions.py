@@ -1,6 +1,6 @@
-"""Seeds of `TransactionsRun`: whatever happens to a cluster, a transaction is there as a whole or not at all.
+"""Seeds of `TransactionsRun`: no fault of a cluster breaks the atomicity of a transaction.
 
-One seed again: `python -m tests.simulation.campaign --transactions --replay SEED`.
+To repeat one seed: `python -m tests.simulation.campaign --transactions --replay SEED`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["rate"]
 
 SEEDS = max(int(os.environ.get("OTTLA_SIM_SEEDS", "300")) // 60, 4)
 PINNED: tuple[int, ...] = (21, 82)
-"""Each found a bug: a leader that went on with a damaged log, because its start had found damage in another one."""
+"""Each found a bug: a leader continued with a damaged log because its start had found damage in another one."""
 
 
 @pytest.mark.parametrize("seed", [pytest.param(seed, id=f"seed-{seed}") for seed in sorted({*range(SEEDS), *PINNED})])
@@ -44,7 +44,7 @@ def test_the_same_seed_is_the_same_run() -> None:
     assert len(digests) == 1
 
 
-# -- what is checked of what clients know ----------------------------------------------------------------------------
+# -- checks of clients' histories ------------------------------------------------------------------------------------
 
 FIRST, SECOND = ("orders", 0, 0), ("payments", 1, 7)
 
@@ -60,7 +60,7 @@ def two_records(outcome: Outcome, *, has_offset: bool = False) -> tuple[Transact
 
 
 def truth_of(transaction: Transaction, *places: Place, offset: bool | None = None) -> Truth:
-    """Only the records at these places are committed."""
+    """A truth in which only the records at these places are committed."""
     truth = Truth()
     for value, place in transaction.values.items():
         assert place is not None

@@ -1,7 +1,7 @@
-"""Transactions over several partitions and a group's offsets, while brokers are killed, paused and cut off.
+"""Transactions over several partitions and a group's offsets, while brokers are killed, paused and isolated.
 
-Afterwards all is compared with what producers were told: what was committed is there, once and as a whole; what was
-aborted is not; what nobody knows is there as a whole or not at all; and every transaction has ended.
+Afterwards the logs are compared with the replies to producers: a committed transaction is present once and completely;
+an aborted one is not; one with an unknown outcome is present completely or not at all; and every transaction has ended.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Outcome(Enum):
 
 @dataclass
 class Told:
-    """What a producer was told of one of its transactions."""
+    """The outcome that a producer observed for one of its transactions."""
 
     values: Counter[bytes] = field(default_factory=Counter)
     outcome: Outcome = Outcome.ABORTED
@@ -44,7 +44,7 @@ class Told:
 
 
 class Worker:
-    """A producer, and after an error another one in its place."""
+    """A producer, replaced by a new one after an error."""
 
     def __init__(self, bench: ClusterBench, name: str, dice: random.Random) -> None:
         self.name = name

@@ -1,4 +1,4 @@
-"""Transactions in logs: crashes at any moment and any byte, truncations, and old records that are removed.
+"""Transactions in logs: crashes at any time and any byte, truncations, and removal of old records.
 
 A failure names its seed; `pytest -k "seed-17"` runs it again.
 """
@@ -14,7 +14,7 @@ from tests.simulation.transactions_log_world import TransactionsWorld
 
 SEEDS = int(os.environ.get("OTTLA_SIM_SEEDS", "150")) // 2
 FOUND = {168, 237}
-"""The index forgot what lies below a start that a crash then took back."""
+"""The index forgot transactions below a start offset that a crash then reverted."""
 KEEPS: list[Keep] = ["some", "all", "none"]
 
 

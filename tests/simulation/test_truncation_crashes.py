@@ -1,4 +1,4 @@
-"""The power fails at any operation of a truncation, of what follows it, and of the start after that.
+"""Cuts the power at every operation of a truncation, of later operations, and of the following startup.
 
 (safety: journal-order, recovered-log)
 """
@@ -42,7 +42,7 @@ class CutLog:
         self.acknowledged_end = 40
 
     def go_on(self) -> None:
-        """Cuts, appends others, flushes, appends more."""
+        """Truncates, appends other batches, flushes, appends more."""
         self._truncate(self.cut)
         self._append(30)
         self.bench.flusher.run(everything=True)
@@ -112,7 +112,7 @@ def test_a_crash_at_any_operation(flushed: int, start: int, reset: int | None, k
 @pytest.mark.parametrize("keep", KEEPS)
 @pytest.mark.parametrize(("flushed", "start", "reset"), SHAPES)
 def test_a_crash_at_any_operation_of_the_start(flushed: int, start: int, reset: int | None, keep: Keep) -> None:
-    """After a crash right behind the journal's entry: the start has to cut, and is itself cut short."""
+    """After a crash right behind the journal's entry, the startup has to truncate and is itself interrupted."""
     at_journal = 0
     for nth in range(1, operations(flushed, start, reset) + 1):
         world = CutLog(flushed, start, reset)

@@ -1,6 +1,6 @@
-"""Writers and rulers of logs under every kind of fault: `wal_run`.
+"""Writers and fencing clients of logs under every kind of fault: `wal_run`.
 
-One seed again: `python -m tests.simulation.test_wal SEED`.
+To repeat one seed: `python -m tests.simulation.test_wal SEED`.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What must hold inside the brokers of a simulated cluster with transactions, besides `cluster_checks`.
+"""Invariants inside the brokers of a simulated cluster with transactions, in addition to `cluster_checks`.
 
-What is committed of each partition is followed batch by batch, the plain way, and brokers are compared with it:
+The committed batches of each partition are tracked one by one with a simple model, and brokers are compared with it:
 
-    decision            no marker is in a log before its decision is committed, and none says another outcome
+    decision            no marker is in a log before its decision is committed, and none has another outcome
     complete            no transaction is complete before each of its partitions has a committed marker
-    last stable offset  a leader's is where the first transaction begins that is not over, and never goes back
-    every one ends      nothing is open in the end
+    last stable offset  a leader's is the start of the first open transaction, and never decreases
+    every one ends      no transaction is open at the end
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ Decision = tuple[int, int, bool]
 
 @dataclass(slots=True)
 class Followed:
-    """What is committed of one partition."""
+    """The committed state of one partition."""
 
     end: int = 0
     open: dict[int, int] = field(default_factory=dict)
     """First offsets by producer id, in the order of the log."""
     stable: int = 0
-    """The last stable offset, as it should be."""
+    """The correct last stable offset."""
 
 
 class TransactionChecks(ClusterChecks):
@@ -48,10 +48,10 @@ class TransactionChecks(ClusterChecks):
         self._prepared: dict[str, tuple[int, frozenset[TopicPartition]]] = {}
         self._stable: dict[tuple[str, PartitionKey, int], int] = {}
         self.on_step: Callable[[str, PartitionKey], None] | None = None
-        """Hears of each "decision" and each "marker" when its leader appends it: before anybody else has it."""
+        """Called with "decision" or "marker" when a leader appends one, before it is replicated."""
 
     def open_transactions(self) -> dict[str, list[int]]:
-        """Producers whose transactions are not over, by partition."""
+        """Producers with open transactions, by partition."""
         return {
             f"{self._name_of(key)}-{key.partition}": list(followed.open)
             for key, followed in self._followed.items()
@@ -59,7 +59,7 @@ class TransactionChecks(ClusterChecks):
         }
 
     def committed_batches(self) -> Iterator[tuple[str, int, Iterable[bytes]]]:
-        """By topic and partition, in the order of their offsets."""
+        """Batches by topic and partition, in the order of their offsets."""
         for key, committed in self._committed.items():
             yield self._name_of(key), key.partition, (batch.content for batch in committed.batches.values())
 
@@ -67,7 +67,7 @@ class TransactionChecks(ClusterChecks):
         topic = self.image.topic(key.topic_id)
         return "" if topic is None else topic.name
 
-    # -- what is committed -----------------------------------------------------------------------------------------
+    # -- committed state -------------------------------------------------------------------------------------------
 
     def _on_committed(self, partition: Partition) -> None:
         super()._on_committed(partition)

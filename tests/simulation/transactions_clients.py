@@ -1,6 +1,6 @@
-"""This package's own transactional producers in a simulated cluster: one after the other, and zombies among them.
+"""Ottla's own transactional producers in a simulated cluster: one after the other, with zombies among them.
 
-What an error says of a transaction is taken at its word: who is told that nothing is written must not find it.
+Errors are taken literally: if an error says that nothing is written, the transaction must not be found.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.simulation.violations import Violation
 
 
 class LoneReader:
-    """A consumer as `send_offsets` sees it: of no group's protocol, with an offset that is a transaction's number."""
+    """A consumer as `send_offsets` uses it: without a group protocol, with an offset that is a transaction's number."""
 
     def __init__(self, group: str, topic: str, number: int) -> None:
         self._group = group
@@ -36,7 +36,7 @@ class LoneReader:
 
 
 class ClientWorker:
-    """One transactional id."""
+    """The producers of one transactional id."""
 
     def __init__(self, name: str, seed: int, world: SimWorld, history: TransactionHistory, places: Places) -> None:
         self.name = name
@@ -44,13 +44,13 @@ class ClientWorker:
         self.is_over = False
         self.tasks: list[asyncio.Task[None]] = []
         self.granted_s: list[float] = []
-        """When each of its producers was told its epoch: from then on all before it are fenced."""
+        """When each of its producers got its epoch: from then on all earlier ones are fenced."""
         self._world = world
         self._history = history
         self._places = places
         self._host = self.rng.choice(places.hosts)
         self._forgotten: list[Producer] = []
-        """Taken for dead. They hold their connections, and do nothing."""
+        """Abandoned producers. They keep their connections open and do nothing."""
         self._timeout_ms = self.rng.choice(TIMEOUTS_MS)
         self._new_producer = partial(
             Producer,
@@ -74,7 +74,7 @@ class ClientWorker:
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self.tasks.append(self._host.spawn(work))
 
-    # -- one producer after the other --------------------------------------------------------------------------------
+    # -- successive producers ----------------------------------------------------------------------------------------
 
     async def _live(self) -> None:
         await asyncio.sleep(self.rng.random())
@@ -100,7 +100,7 @@ class ClientWorker:
         await _closed(producer)
 
     async def _die(self, producer: Producer, place: int) -> None:
-        """In the middle of a transaction. Some go on later, and do not know that they are over."""
+        """Abandons the producer in the middle of a transaction. Some continue later as zombies."""
         opened = producer.transaction()
         transaction = self._history.begin(self.name)
         try:
@@ -124,7 +124,7 @@ class ClientWorker:
     # -- a transaction -----------------------------------------------------------------------------------------------
 
     async def _transaction(self, producer: Producer, place: int) -> bool:
-        """False: this producer has stopped."""
+        """Runs a transaction. Returns False if this producer has stopped."""
         transaction = self._history.begin(self.name)
         opened = producer.transaction()
         try:
@@ -176,13 +176,13 @@ class ClientWorker:
         return True
 
     def _check_fenced(self, what: str, place: int, sent_s: float) -> None:
-        """It has succeeded."""
+        """Checks that a successful request was not sent by a fenced producer."""
         if any(granted_s < sent_s for granted_s in self.granted_s[place + 1 :]):
             raise Violation("fencing", f"{self.name}/{place + 1}: {what} at {sent_s:.6f} s, after another one began")
 
 
 async def _closed(producer: Producer) -> None:
-    """What became of its records and its transaction is noted already."""
+    """Closes the producer; the outcomes of its records and its transaction are recorded already."""
     try:
         await producer.close()
     except ClientError:

@@ -1,16 +1,16 @@
-"""What producers know of their transactions, what readers saw of them, and what is in the logs in the end.
+"""The history of transactions: what producers and readers observed, and what the logs contain at the end.
 
-    aborted read    nobody with read_committed sees a record whose commit was not asked for, or was refused
-    torn            a transaction is there as a whole, in all partitions and with its offsets, or not at all
-    committed       what a producer was told to be committed is there, where it was told
-    once            no record is there twice
-    offsets         no offset is read that is not committed, and none that is older than one that was
-    fencing         nothing of a producer succeeds that was sent after the next one of its transactional id began
-    fenced          nobody is fenced without a reason
+    aborted read    no read_committed reader sees a record whose commit was not requested, or was rejected
+    torn            a transaction is present completely, in all partitions and with its offsets, or not at all
+    committed       a transaction acknowledged as committed is present, at the acknowledged offsets
+    once            no record is duplicated
+    offsets         no offset is read that is not committed, and none older than an earlier committed one
+    fencing         no request of a producer succeeds that was sent after its successor got its epoch
+    fenced          no producer is fenced without a reason
     one producer    no two producers have the same producer id and epoch
 
-The numbers of a transactional id's transactions rise in the order in which they can be committed: who begins one before
-the next producer has its epoch is aborted or decided by then; who begins one after that is fenced.
+The transaction numbers of a transactional id increase in the order in which they can be committed: a transaction begun
+before the next producer has its epoch is aborted or decided by then; one begun after that is fenced.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ NEVER = float("inf")
 
 class Outcome(Enum):
     ABORTED = "aborted"
-    """For certain: nobody asked for a commit, or it was refused."""
+    """Certainly aborted: no commit was requested, or it was rejected."""
     COMMITTED = "committed"
     UNKNOWN = "unknown"
-    """A commit was asked for, and nobody knows what came of it."""
+    """A commit was requested, and its outcome is unknown."""
 
 
 @dataclass(slots=True)
@@ -37,9 +37,9 @@ class Transaction:
     transactional_id: str
     number: int
     values: dict[bytes, Place | None] = field(default_factory=dict)
-    """What was sent, and where it is if it was acknowledged."""
+    """The records sent, and where each is if it was acknowledged."""
     has_offset: bool = False
-    """Its number is committed as an offset in it."""
+    """Whether its number is committed as an offset in the transaction."""
     outcome: Outcome = Outcome.ABORTED
     settled_s: float = NEVER
 
@@ -49,12 +49,12 @@ class Transaction:
 
 @dataclass(slots=True)
 class Truth:
-    """What the logs say in the end: what ended up below which marker."""
+    """The outcomes according to the logs at the end."""
 
     committed: dict[Place, bytes] = field(default_factory=dict)
     aborted: dict[Place, bytes] = field(default_factory=dict)
     offsets: dict[tuple[str, int], bool] = field(default_factory=dict)
-    """By transactional id and number: whether they were committed."""
+    """Whether each offset was committed, by transactional id and number."""
 
 
 class TransactionHistory:
@@ -64,10 +64,10 @@ class TransactionHistory:
         self._last: dict[str, int] = {}
         self._holders: dict[tuple[int, int], str] = {}
         self.seen: dict[str, dict[Place, bytes]] = {}
-        """By each reader."""
+        """Records that each reader read."""
         self._ends: dict[tuple[str, str, int], int] = {}
 
-    # -- what producers do -----------------------------------------------------------------------------------------
+    # -- producers -------------------------------------------------------------------------------------------------
 
     def begin(self, transactional_id: str) -> Transaction:
         number = self._last[transactional_id] = self._last.get(transactional_id, 0) + 1
@@ -83,7 +83,7 @@ class TransactionHistory:
         return value
 
     def granted(self, who: str, identity: tuple[int, int]) -> None:
-        """`who` is one producer, and no other of the same transactional id."""
+        """`who` identifies one producer, also among those of the same transactional id."""
         holder = self._holders.setdefault(identity, who)
         if holder != who:
             raise Violation("one producer", f"{holder} and {who} both have the producer id and epoch {identity}")
@@ -91,7 +91,7 @@ class TransactionHistory:
     def count(self, outcome: Outcome) -> int:
         return sum(each.outcome is outcome for each in self.transactions.values())
 
-    # -- what readers see ------------------------------------------------------------------------------------------
+    # -- readers ---------------------------------------------------------------------------------------------------
 
     def saw(self, reader: str, place: Place, value: bytes, *, committed_only: bool) -> None:
         topic, partition, offset = place
@@ -107,7 +107,7 @@ class TransactionHistory:
             raise Violation("aborted read", f"{reader} got {value!r} at {place} of {transaction}")
 
     def read_offset(self, transactional_id: str, number: int | None, sent_s: float) -> None:
-        """A read that was sent at this time found this, and nothing that is still open."""
+        """Checks the result of a read sent at this time that found no pending offset."""
         found = None if number is None else self.transactions.get((transactional_id, number))
         if number is not None and (found is None or not found.has_offset or found.outcome is Outcome.ABORTED):
             raise Violation("offsets", f"{transactional_id}: {found or number} was read at {sent_s:.6f} s")
@@ -153,7 +153,7 @@ class TransactionHistory:
             raise Violation("torn", f"{transaction} is {transaction.values}; there is {here}, its offset {offset}")
 
     def last_offset(self, transactional_id: str, truth: Truth) -> int | None:
-        """What is committed in the end."""
+        """The offset committed at the end."""
         numbers = [number for (name, number), is_in in truth.offsets.items() if name == transactional_id and is_in]
         return max(numbers, default=None)
 

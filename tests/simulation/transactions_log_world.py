@@ -1,7 +1,7 @@
 """Logs with transactions on a simulated disk, beside the list of all batches that they must hold.
 
-What a log knows of its transactions must be what a plain walk over those batches finds, after any crash, truncation and
-removal of old records: which transactions are open and since when, what was aborted, up to where a reader may trust.
+A log's transaction state must equal the result of a simple scan of those batches after any crash, truncation and
+removal of old records: the open transactions and their starts, the aborted ones, and the last stable offset.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ class Span(NamedTuple):
     producer_id: int
     first_offset: int
     last_offset: int
-    """Of its last batch, or of its marker."""
+    """The offset of its last batch, or of its marker."""
 
 
 @dataclass
 class Walked:
-    """What is in a list of batches, found the plain way."""
+    """The transaction state found by a simple scan of a list of batches."""
 
     open: dict[int, Span] = field(default_factory=dict)
     aborted: list[Span] = field(default_factory=list)
     epochs: dict[int, int] = field(default_factory=dict)
     sequences: dict[int, int] = field(default_factory=dict)
     fences: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Of each producer, the offset of its last marker and the highest epoch of a coordinator."""
+    """The offset of the last marker and the highest coordinator epoch, by producer."""
 
     @classmethod
     def over(cls, batches: list[bytes]) -> Walked:
@@ -95,7 +95,7 @@ class TransactionsWorld(LogWorld):
         return True
 
     def truncate(self, model: LogModel) -> None:
-        """To any offset: after an unclean election also below what was acknowledged."""
+        """Truncates to any offset: after an unclean election also below the acknowledged end."""
         log = self.log(model)
         self.settle()
         ends = [read_header(batch).base_offset for batch in model.batches]
@@ -132,7 +132,7 @@ class TransactionsWorld(LogWorld):
         for name, span in walked.open.items():
             if span.last_offset >= start:  # else nothing is left of it, and it may be forgotten
                 left = _first_left(model.batches, span, start)
-                # A segment that is gone, and a state that was written too late, tell no more than what is left.
+                # After a deleted segment or a late state file, the first offset may be that of the remaining part.
                 assert span.first_offset <= found[name].first_offset <= left
                 assert found[name].producer_epoch == walked.epochs[name]
         for name, (marker_offset, coordinator_epoch) in walked.fences.items():
@@ -145,7 +145,7 @@ class TransactionsWorld(LogWorld):
 
     def _check_readers(self, model: LogModel, walked: Walked) -> None:
         log, start = self.log(model), self.log(model).start_offset
-        # What retention has cut off does not hold a reader back.
+        # A transaction below the log start does not hold back readers.
         first_open = min((span.first_offset for span in walked.open.values()), default=log.acknowledged_end)
         left = [_first_left(model.batches, s, start) for s in walked.open.values() if s.last_offset >= start]
         highest = max(min(left, default=log.acknowledged_end), start)

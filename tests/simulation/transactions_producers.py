@@ -1,10 +1,9 @@
-"""Producers of one transactional id on simulated hosts: one after the other, and some that do not know that they are
-over.
+"""Producers of one transactional id on simulated hosts: one after the other, some of them zombies.
 
 A producer commits and aborts transactions over several partitions, some with an offset in them. It dies in the middle
-of one, or is taken for dead and goes on as a zombie while the next one begins. With the new protocol (transaction
-version 2) it asks again whatever was not answered, also for the other outcome. With the old one it does not: there an
-old request that arrives late counts for the next transaction (ADR 12), so it takes a new epoch instead.
+of one, or is taken for dead and continues as a zombie while the next one starts. With the new protocol (transaction
+version 2) it retries every request without a reply, sometimes with the other outcome. With the old protocol it does
+not: a late old request would count for the next transaction (ADR 12), so it requests a new epoch instead.
 """
 
 from __future__ import annotations
@@ -34,22 +33,22 @@ AGAIN = MOVING | {
 }
 FENCED = frozenset({ErrorCode.producer_fenced, ErrorCode.invalid_producer_epoch, ErrorCode.invalid_producer_id_mapping})
 PATIENCE_S = 20.0
-"""How long a request is tried again."""
+"""How long a request is retried."""
 LONG_MS = 600_000
-"""A time-out that never comes in a run, whatever clocks do."""
+"""A timeout that never expires in a run, whatever the clocks do."""
 TIMEOUTS_MS = (3000, 8000, LONG_MS)
 
 
 class Places(NamedTuple):
     servers: list[str]
     topics: dict[str, int]
-    """Partitions that are written to."""
+    """Topics with partition counts that are written to."""
     hosts: list[SimHost]
     leader_of: LeaderOf
 
 
 class Worker:
-    """One transactional id."""
+    """The producers of one transactional id."""
 
     def __init__(self, name: str, seed: int, world: SimWorld, history: TransactionHistory, places: Places) -> None:
         self.name = name
@@ -62,7 +61,7 @@ class Worker:
         self._versions = self.rng.choice(((OLD,), (NEW,), (OLD, NEW)))
         self.is_over = False
         self.has_stray_init = False
-        """An InitProducerId was not answered. It may be done at any later time, and fences whoever there is."""
+        """An InitProducerId got no reply. It may be executed at any later time, and fences the current producer."""
         self.lives: list[Life] = []
         self.tasks: list[asyncio.Task[None]] = []
 
@@ -74,20 +73,20 @@ class Worker:
         self._spawn(self._live())
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """All on one host: a zombie keeps its connections."""
+        """Starts a producer. All run on one host: a zombie keeps its connections."""
         self.tasks.append(self._host.spawn(work))
 
     async def _live(self) -> None:
         await asyncio.sleep(self.rng.random())
         while not self.is_over:
             await self._live_once(self.rng.choice((1, 3, 10)))
-        # Who left a transaction behind that never times out ends it.
+        # A transaction that never times out is ended by the next producer.
         if self.timeout_ms == LONG_MS or self.rng.random() < 0.5:
             while not await self._live_once(1, is_last=True):
                 pass
 
     async def _live_once(self, transactions: int, *, is_last: bool = False) -> bool:
-        """Whether it began at all."""
+        """Runs one producer. Returns whether it started."""
         life = Life(self, self.rng.choice(self._versions), len(self.lives) + 1)
         self.lives.append(life)
         if not await life.init():
@@ -117,24 +116,24 @@ class Life:
         self.identity = Identity()
         self.init_sent_s = NEVER
         self.granted_s = NEVER
-        """When it was told its first epoch: from here on all before it are fenced."""
+        """When it got its first epoch: from then on all earlier producers are fenced."""
         self.goes_on_as_zombie = False
         self._sequences: dict[tuple[str, int], int] = {}
         self._added: set[tuple[str, int] | str] = set()
         self._is_unsure = False
-        """Something of the old protocol was not answered: it may still be done, at any time."""
+        """A request of the old protocol got no reply: it may still be executed at any time."""
         self._current: Transaction | None = None
         self._is_doubtful = False
-        """The end of its transaction may be decided though nobody said so."""
+        """The outcome of its transaction may be decided without a reply that says so."""
 
-    # -- asking ------------------------------------------------------------------------------------------------------
+    # -- requests ----------------------------------------------------------------------------------------------------
 
     @property
     def _now_s(self) -> float:
         return self.worker.world.now_s
 
     async def _tried(self, what: str, ask: Callable[[], Awaitable[Answer]], *, repeats: bool = True) -> Answer:
-        """`repeats` if it may be asked again though no answer came."""
+        """Sends a request and retries it; `repeats` allows a retry after a missing reply."""
         deadline_s = self._now_s + PATIENCE_S
         while True:
             sent_s = self._now_s
@@ -167,7 +166,7 @@ class Life:
     def _repeats(self) -> bool:
         return self.version >= NEW
 
-    # -- a producer's life -------------------------------------------------------------------------------------------
+    # -- lifecycle ---------------------------------------------------------------------------------------------------
 
     async def init(self, *, goes_on: bool = False) -> bool:
         known = self.identity if goes_on else Identity()
@@ -193,7 +192,7 @@ class Life:
         self.worker.history.granted(self.who, taken)
 
     async def transaction(self, *, may_die: bool) -> bool:
-        """False: this life is over."""
+        """Runs a transaction. Returns False if this producer has stopped."""
         history, rng = self.worker.history, self.rng
         transaction = self._current = history.begin(self.worker.name)
         self._added.clear()
@@ -208,13 +207,13 @@ class Life:
             self.goes_on_as_zombie = rng.random() < 0.6
             return False
         if not transaction.values and not transaction.has_offset and self.version < NEW:
-            return True  # nothing began
+            return True  # no transaction has begun
         if rng.random() < 0.75 and (transaction.values or transaction.has_offset):
             return await self._commit(transaction)
         return await self._abort(transaction)
 
     async def haunt(self) -> None:
-        """Goes on with its transaction after a while, and then with others, until it is told that it is fenced."""
+        """Continues its transaction after a while, and then others, until it is fenced."""
         transaction = self._current
         assert transaction is not None
         await asyncio.sleep(self.rng.choice((0.0, 0.2, 1.0, 4.0)))
@@ -226,7 +225,7 @@ class Life:
                 goes_on = await self.transaction(may_die=False)
         self.wire.end()
 
-    # -- what is in a transaction ------------------------------------------------------------------------------------
+    # -- content of a transaction ------------------------------------------------------------------------------------
 
     async def _send(self, transaction: Transaction) -> bool:
         rng, topics = self.rng, self.worker.places.topics
@@ -267,7 +266,7 @@ class Life:
         self._is_unsure |= answer.error is None and not self._repeats
         return answer.error is ErrorCode.none
 
-    # -- its end -----------------------------------------------------------------------------------------------------
+    # -- end of a transaction ----------------------------------------------------------------------------------------
 
     async def _commit(self, transaction: Transaction) -> bool:
         transaction.outcome = Outcome.UNKNOWN
@@ -284,7 +283,7 @@ class Life:
 
     async def _end(self, *, commit: bool) -> Answer:
         answer = await self.wire.end_transaction(self.identity, self.version, commit=commit)
-        # An error that says to come again may come of a coordinator that has written the decision.
+        # A retriable error may come from a coordinator that has written the decision.
         self._is_doubtful |= answer.error is None or answer.error in AGAIN
         return answer
 
@@ -294,7 +293,7 @@ class Life:
         return True
 
     async def _after_doubt(self, transaction: Transaction) -> bool:
-        """It may be committed. Nobody who is told otherwise is told so for nothing."""
+        """The transaction may be committed. A successful abort is authoritative."""
         if self.version >= NEW and self.rng.random() < 0.5:
             answer = await self._tried("abort after commit", lambda: self._end(commit=False))
             if answer.error is ErrorCode.none:
@@ -303,7 +302,7 @@ class Life:
         return await self._begin_anew()
 
     async def _ask_otherwise(self) -> None:
-        """As before its commit, whose answer it does not know."""
+        """Aborts after a commit, as a producer does that got no reply to its commit; this must fail."""
         answer = await self._tried("abort of what is committed", lambda: self._end(commit=False))
         if answer.error is ErrorCode.none:
             raise Violation("outcome", f"{self.who} {self.identity} committed, and then aborted the same")
@@ -316,11 +315,11 @@ class Life:
         return self._has_ended(answer)
 
     async def _recover(self, transaction: Transaction) -> bool:
-        """From an error in the middle."""
+        """Recovers from an error in the middle of a transaction."""
         if self._is_unsure or self.rng.random() < 0.3:
             return await self._begin_anew()
         return await self._abort(transaction)
 
     async def _begin_anew(self) -> bool:
-        """With what it has (KIP-360), or as somebody else."""
+        """Continues with the same producer id (KIP-360), or stops so that another producer takes over."""
         return self.rng.random() < 0.5 and await self.init(goes_on=True)

@@ -4,10 +4,10 @@
     run.execute()             # a `Violation`, or any other error, is a fault of the brokers
     run.check()
 
-Producers are those of `transactions_producers` and, with odd seeds, half of them this package's own
-(`transactions_clients`); readers of both isolation levels are its own consumers.
-Brokers go through all that `cluster_plan` draws. What is checked of clients is in `transactions_history`, and inside of
-the brokers all that `cluster_checks` and `transactions_checks` have, also of `__transaction_state`.
+The producers are those of `transactions_producers` and, with odd seeds, half of them Ottla's own
+(`transactions_clients`); the readers of both isolation levels are Ottla's consumers. The faults are those of
+`cluster_plan`. `transactions_history` checks what clients observe; inside the brokers, all of `cluster_checks` and
+`transactions_checks` is checked, also for `__transaction_state`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ TOPICS = {"orders": 2, "payments": 2}
 WORKERS = 4
 STROKE_SHARE = 0.05
 CALM_S = 2.0
-"""Before anything goes wrong."""
+"""Time without faults at the start."""
 ACTIONS = ("reassign", "prefer leaders")
 Isolation = Literal["read_committed", "read_uncommitted"]
 READERS: dict[str, Isolation] = {"consumer-1": "read_committed", "consumer-2": "read_uncommitted"}
@@ -85,7 +85,7 @@ class TransactionsRun(ClusterRun):
         return self.transactions.count(Outcome.COMMITTED)
 
     def _leader_of(self, topic: str, index: int) -> str | None:
-        """As the store has it: who asks for metadata gets that, or what was true a moment ago."""
+        """The leader according to the store: metadata requests return this or a slightly older state."""
         for key, found in self.checks.image.partitions():
             if key.partition == index and self._name_of(key.topic_id) == topic:
                 return self.plan.brokers[found.value.leader - 1] if found.value.has_leader else None
@@ -128,7 +128,7 @@ class TransactionsRun(ClusterRun):
         self._listen_to_silence()
 
     def _on_step(self, what: str, key: PartitionKey) -> None:
-        """Now and then a leader dies right after it has appended a decision or a marker: that is where it hurts."""
+        """Sometimes kills a leader right after it has appended a decision or a marker, the most critical time."""
         found, rng = self.checks.image.partition(key), self._strokes
         if found is None or self._strokes_left == 0 or rng.random() > STROKE_SHARE:
             return
@@ -190,7 +190,7 @@ class TransactionsRun(ClusterRun):
             await consumer.close()
 
     async def _read_again_and_again(self) -> None:
-        """From the beginning: what was decided long ago is decided for everybody, also after a restart."""
+        """Reads from the beginning repeatedly: an old decision must hold for every reader, also after a restart."""
         rng = Random(f"{self.seed}/again")
         times = 0
         while not self._is_over:
@@ -228,7 +228,7 @@ class TransactionsRun(ClusterRun):
         except CorruptBatchError:
             if not self.checks.survivors.damaged.total():
                 raise
-            await asyncio.sleep(0.5)  # a leader that finds damage says so, and gives way
+            await asyncio.sleep(0.5)  # a leader that finds damage reports an error and resigns
             return
         for record in records:
             assert record.value is not None
@@ -266,10 +266,10 @@ class TransactionsRun(ClusterRun):
             if found != (-1 if wanted is None else wanted):
                 raise Violation("offsets", f"{worker.name} has {found} in the end, not {wanted}")
 
-    # -- the logs, read the plain way ------------------------------------------------------------------------------
+    # -- simple scan of the logs -----------------------------------------------------------------------------------
 
     def _read_logs(self) -> Truth:
-        """All is committed by now: what the checks have seen of it no disk can damage."""
+        """Reads the logs as the checks recorded them, since everything is committed and disks may be damaged."""
         truth = Truth()
         for topic, index, batches in self.checks.committed_batches():
             if topic in (*TOPICS, OFFSETS_TOPIC):

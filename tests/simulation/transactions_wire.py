@@ -17,7 +17,7 @@ from ottla.protocol.wire.produce import encode_produce_request, parse_produce_re
 TIMEOUT_MS = 3000
 PRODUCE_KEY = 0
 OLD, NEW = 0, 2
-"""Transaction versions: those who add partitions by themselves, and those whose epoch rises with each transaction."""
+"""Transaction versions: OLD clients add partitions themselves, NEW ones get a new epoch with each transaction."""
 INIT_PRODUCER_ID = ClientApi(22, "InitProducerId", (4, 5))
 ADD_PARTITIONS = ClientApi(24, "AddPartitionsToTxn", (3, 3))
 ADD_OFFSETS = ClientApi(25, "AddOffsetsToTxn", (3, 3))
@@ -39,7 +39,7 @@ class Identity(NamedTuple):
 
 class Answer(NamedTuple):
     error: ErrorCode | None
-    """None: no answer came, and whether it was done nobody knows."""
+    """None if there was no reply, and it is unknown whether the request was carried out."""
     body: Any = None
 
 
@@ -48,13 +48,13 @@ Unanswered = (ClientError, OSError, TimeoutError)
 MOVING = frozenset(
     {ErrorCode.not_coordinator, ErrorCode.coordinator_not_available, ErrorCode.coordinator_load_in_progress}
 )
-"""Whether it was done nobody knows."""
+"""Errors after which it is unknown whether the request was carried out."""
 UNKNOWN = Answer(None)
 NOT_SENT = Answer(ErrorCode.coordinator_not_available)
 
 
 class Wire:
-    """Of one producer, which has one request under way."""
+    """The connections of one producer, which has one request in flight."""
 
     def __init__(self, transactional_id: str, servers: Iterable[str], leader_of: LeaderOf, rng: Random) -> None:
         self.name = transactional_id
@@ -63,7 +63,7 @@ class Wire:
         self._rng = rng
         self._found: dict[Coordinator, str] = {}
         self._leaders: dict[tuple[str, int], str] = {}
-        """As it knows them: they may be others by now."""
+        """The leaders it knows, which may be outdated."""
         self._connections: dict[str, Connection] = {}
 
     def end(self) -> None:
@@ -117,7 +117,7 @@ class Wire:
         return await self._ask(self._own, END_TXN[version], body)
 
     async def stable_offset(self, group: str, topic: str) -> Answer:
-        """Its body is the offset, -1 if there is none."""
+        """Fetches a committed offset; the body is the offset, -1 if there is none."""
         asked = {"group_id": group, "topics": [{"name": topic, "partition_indexes": [0]}], "member_epoch": -1}
         body = {"groups": [{**asked, "member_id": None}], "require_stable": True}
 
@@ -139,7 +139,7 @@ class Wire:
         values: list[bytes],
         now_ms: int,
     ) -> Answer:
-        """Its body is the offset of the first record."""
+        """Produces a batch; the body is the offset of the first record."""
         topic, partition = place
         leader = self._leaders.get(place) or self._leader_of(topic, partition)
         connection = None if leader is None else await self._reached(leader)

@@ -1,6 +1,7 @@
-"""The append stream and `ottla.wal` on simulated hosts: brokers, writers and rulers of logs, and every kind of fault.
+"""The append stream and `ottla.wal` on simulated hosts: brokers, writers and fencing clients under every kind of fault.
 
-All that clients saw is checked against the log at the end: linearizable, by the model of `tests/processes/wal_history`.
+Everything that clients observed is checked against the log at the end for linearizability, with the model of
+`tests/processes/wal_history`.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class WalRun:
         for number in BROKERS:
             self.world.host(f"broker-{number}", program=ClusterProgram(store, number, PROPERTIES))
         self.clients = [self.world.host(name) for name in (*WRITERS, *RULERS, "reader")]
-        # A power cut may take what only the page cache had, on a majority at once: that is what the class says.
+        # A power cut on a majority may lose records that only the page cache had, as the class permits.
         kinds = [kind for kind in FaultKind if self.durability == "disk" or kind is not FaultKind.POWER_CUT]
         self.plan = FaultPlan.drawn(
             seed,
@@ -101,7 +102,7 @@ class WalRun:
         return found
 
     async def cut(self) -> None:
-        """Connections break all the time, with records on their way: writers come again, and are told of them."""
+        """Resets connections all the time with records in flight: writers reconnect and learn their outcome."""
         while not self.is_ending:
             await asyncio.sleep(0.1 + self.chance.random() * 0.5)
             names = [f"broker-{number}" for number in BROKERS]
@@ -110,12 +111,12 @@ class WalRun:
     # -- clients ------------------------------------------------------------------------------------------------
 
     async def write(self, host: SimHost) -> None:
-        """Many in flight, some of them conditional, in a log that it shares."""
+        """Writes with many requests in flight, some of them conditional, to a shared log."""
         count = 0
         while not self.is_ending:
             log = await Log.open(SERVERS, "shared", limits=LIMITS)
             waiting: list[asyncio.Task[None]] = []
-            # One that writes faster than it is answered has more batches on its way than the log remembers.
+            # A writer that does not wait for replies has more batches in flight than the log remembers.
             pause_s = self.chance.choice([0.1, 0.1, 0.002])
             for _ in range(self.chance.randrange(1, 60)):
                 for _ in range(self.chance.randrange(1, 6)):
@@ -147,7 +148,7 @@ class WalRun:
             await log.close()
 
     def append(self, log: Log, host: SimHost, value: bytes, expected: int | None, epoch: int) -> asyncio.Task[None]:
-        """Takes its place in the handle's order at once."""
+        """Appends; its position in the handle's order is fixed at the call."""
         operation = Operation("append", host.name, self.world.now_s, value=value, expected_end=expected, epoch=epoch)
         operation.handle = self.handles.setdefault(log, len(self.handles) + 1)
         self.history.append(operation)
@@ -174,7 +175,7 @@ class WalRun:
         except InvalidRequestError as error:
             raise Violation("requests", f"{operation.value!r}: {error}") from error
         except UnknownOutcomeError as error:
-            # Nothing is trimmed here: a log that knows a writer knows what it wrote. A handle that was closed does not.
+            # Nothing is trimmed here: a log that knows a writer knows what it wrote. A closed handle does not.
             if operation.expected_end is None and "lost in a cut" in str(error):
                 raise Violation("resumed", f"{operation.value!r}: {error}") from error
             return

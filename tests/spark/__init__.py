@@ -1,1 +1,1 @@
-"""The data pipeline: real Spark in local mode, real brokers."""
+"""The data pipeline with real Spark in local mode and real brokers."""

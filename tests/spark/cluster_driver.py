@@ -1,10 +1,10 @@
-"""A driver on a cluster, to be killed: several queries copy one topic, each through a sink of its own, until all is
-there. A process of its own.
+"""A driver process on a cluster that tests kill: several queries copy one topic, each through its own sink, until all
+records are copied.
 
 `python -m tests.spark.cluster_driver '{"master": …, "servers": …, "source": …, "queries": [{"sink": …, "format": …,
 "checkpoint": …, "batch_rows": 100, "tasks": 3, "options": {}}, …]}'`
 
-A query with `tasks` shuffles its rows first, round robin: another number of tasks has other rows in each.
+A query with `tasks` shuffles its rows first, round robin: the rows of each task depend on the number of tasks.
 """
 
 from __future__ import annotations

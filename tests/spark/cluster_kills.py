@@ -1,10 +1,10 @@
-"""Driver, executors, tasks and brokers are killed (-9) at random, on a real Spark cluster of two workers and three
-brokers, until every query has done its micro-batches. Then: output = input, and in order where it should be.
+"""Kills drivers, executors, tasks and brokers (-9) at random on a real Spark cluster of two workers and three brokers,
+until every query has done its micro-batches. Then the output equals the input, in order where it should be.
 
     python -m tests.spark.cluster_kills --batches 210 --seed 7 [--queries shuffled naive]
 
 Three queries run side by side, under the same kills: one copies, one copies through a shuffle, where a replay has other
-rows in its tasks, and one has a naive sink, which has to be caught. Choices follow the seed; times do not.
+rows in its tasks, and one has a naive sink, whose errors must be detected. Choices follow the seed; times do not.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SOURCE = "source"
 BROKER_SETTINGS = {"broker.session.timeout.ms": "3000"}
 BATCHES_BETWEEN_KILLS_MAX = 5
 QUIET_MAX_S = 600.0
-"""Without a batch for so long, something hangs."""
+"""Without a batch for that long, the run is considered hung."""
 STARTS_PER_BATCH_MAX = 0.5
 WEIGHTS = {"driver": 2, "executor": 3, "task": 2, "broker": 3}
 
@@ -49,10 +49,10 @@ class Query:
     is_shuffled: bool
     options: Mapping[str, str] = field(default_factory=dict)
     keeps_order: bool = False
-    """Of each key: a key is in one partition, which one task reads and writes."""
+    """Whether the order of each key is preserved: a key is in one partition, which one task reads and writes."""
     is_exact: bool = True
     batch_rows_factor: int = 1
-    """Larger batches, and so fewer of them."""
+    """Factor for larger, and so fewer, batches."""
 
 
 QUERIES = (
@@ -64,7 +64,7 @@ QUERIES = (
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is wrong with a copy."""
+    """The errors of a copy."""
 
     missing: int
     doubled: int
@@ -77,7 +77,7 @@ class Verdict:
 
 
 def row(number: int) -> tuple[bytes, bytes]:
-    """Key and value: which row of its key it is."""
+    """Returns key and value; the value is the row's number within its key."""
     return b"key-%02d" % (number % KEYS), b"%06d" % (number // KEYS)
 
 
@@ -102,7 +102,7 @@ def compare(rows: int, records: Iterable[ConsumerRecord]) -> Verdict:
 
 
 class Driver:
-    """One process after another, on the same checkpoints. Each has another number of tasks after a shuffle."""
+    """Successive processes on the same checkpoints. Each has another number of tasks after a shuffle."""
 
     def __init__(self, directory: Path, plan: Mapping[str, Any], queries: Iterable[Query]) -> None:
         self._directory = directory
@@ -145,19 +145,19 @@ class Driver:
         return self._process.poll()
 
     def wait(self) -> int:
-        """Until it ends by itself, or by its own hand."""
+        """Waits until it ends or kills itself."""
         assert self._process is not None, "it was started"
         return self._process.wait(QUIET_MAX_S)
 
     def kill(self) -> None:
-        """With its JVM and the Python processes of that: they are of its group."""
+        """Kills it with its JVM and the JVM's Python processes, which are in its process group."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
 
     def batches(self, query: Query) -> int:
-        """That Spark knows to be done."""
+        """The number of batches that Spark knows to be done."""
         commits = self._directory / f"checkpoint-{query.name}" / "commits"
         numbers = [int(each.name) for each in commits.glob("[0-9]*")] if commits.exists() else []
         return max(numbers, default=-1) + 1
@@ -183,7 +183,7 @@ class Siege:
         self.tell = tell
 
     def run(self) -> None:
-        """Until a driver ends by itself, with all done."""
+        """Runs until a driver ends with everything done."""
         self.driver.start()
         seen, wanted, at = 0, self._next(0), time.monotonic()
         while (code := self.driver.poll()) != 0:
@@ -203,7 +203,7 @@ class Siege:
             time.sleep(0.05)
 
     def finish(self) -> None:
-        """Without more kills. A driver that ends with a failure is started again."""
+        """Finishes without more kills. A driver that fails is restarted."""
         while self.driver.wait() != 0:
             self._start_again("the driver ended")
 
@@ -238,7 +238,7 @@ class Siege:
 
 
 def wait_for_batches(driver: Driver, count: int) -> None:
-    """Or until the driver has ended."""
+    """Waits for batches, or until the driver has ended."""
     deadline = time.monotonic() + QUIET_MAX_S
     while driver.all_batches() < count and driver.poll() is None:
         if time.monotonic() > deadline:
@@ -261,7 +261,7 @@ def siege(
     tell: Callable[[str], None],
     queries: Sequence[Query] = QUERIES,
 ) -> bool:
-    """Whether the queries that should are exact, and the harness has caught the other."""
+    """Returns whether the correct queries are exact and the naive one was detected."""
     rows = batches * batch_rows
     with ClusterProcesses(directory / "brokers", config=BROKER_SETTINGS) as brokers:
         fill(brokers.bootstrap, rows, queries)

@@ -1,4 +1,4 @@
-"""One Spark session and one broker for all tests of a run; each test has topics of its own.
+"""One Spark session and one broker for all tests of a run; each test has its own topics.
 
 Set OTTLA_CONFORMANCE_BOOTSTRAP=host:port to run the same tests against another broker, such as Apache Kafka.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 TIMEOUT_S = 900
-"""A test that is cut short in a call of the JVM leaves a session that no later test can use: only what hangs may be."""
+"""A test interrupted in a JVM call leaves a session that no later test can use, so only hung tests may time out."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -36,7 +36,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def connector() -> str | MavenUnavailableError:
-    """The class path of Spark's own Kafka connector, to compare ours with; or why it is not here."""
+    """The class path of Spark's own Kafka connector, for comparison; or why it is not available."""
     try:
         return class_path(connector_libraries())
     except MavenUnavailableError as reason:
@@ -56,7 +56,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, connector: str | MavenUnavai
             "spark.sql.warehouse.dir": str(directory / "warehouse"),
             "spark.local.dir": str(directory / "local"),
             "spark.driver.extraJavaOptions": f"{java_options} -Dderby.system.home={directory}",
-            # Not on the class path: there it would go before Spark's own jars, and a class archive would not fit.
+            # Not on the class path: there it would precede Spark's own jars, and a class archive would not match.
             "spark.jars": connector.replace(os.pathsep, ",") if isinstance(connector, str) else "",
         },
     )
@@ -65,7 +65,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, connector: str | MavenUnavai
 
 
 class ClusterElsewhere(Cluster):
-    """Brokers that somebody else has started."""
+    """Brokers started by someone else."""
 
     def __init__(self, servers: str) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ _run = uuid.uuid4().hex[:6]
 
 @pytest.fixture
 def new_topic(cluster: Cluster) -> Callable[..., str]:
-    """Creates a topic with a name that no other test has: `new_topic(partitions=2, retention_ms=1000)`."""
+    """Creates a topic with a unique name: `new_topic(partitions=2, retention_ms=1000)`."""
 
     def create(partitions: int = 1, *, prefix: str = "topic", **configs: object) -> str:
         name = f"{prefix}-{_run}-{next(_numbers)}"

@@ -1,4 +1,4 @@
-"""Commits a batch and dies at a step: a process of its own, without Spark, that is cheap to kill.
+"""Commits a batch and dies at a step: a process without Spark that is cheap to kill.
 
 `python -m tests.spark.dying_commit '{"options": {…}, "query": …, "run": …, "batch": 5, "die.at": …, "writes": [[…]]}'`
 """

@@ -1,7 +1,7 @@
-"""Sinks that fail or kill their driver at a named step, and one that is naive. Workers import this module.
+"""Sinks that fail or kill their driver at a named step, and a naive one. Workers import this module.
 
 Options: `die.at` names the step, `die.batch` the batch, `die.group` the driver's process group. With `die.survive` the
-process at that step goes on for a while after its driver is dead, as a commit that is under way does.
+process at that step continues for a while after its driver is dead, as a commit in progress does.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class DyingSource(OttlaDataSource):
 
 
 class NaiveWriter(DataSourceStreamArrowWriter):
-    """Writes when it is told, and hopes for the best. The harness has to notice."""
+    """Writes directly, without exactly-once handling. The harness must detect its duplicates."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = read_sink_options({**options, "ottla.delivery": "at-least-once"}, streaming=True)
@@ -119,7 +119,7 @@ class NaiveSource(DataSource):
 
 
 class FailingOnceWriter(StreamWriter):
-    """The first attempt of each task fails, after its rows were written."""
+    """The first attempt of each task fails after its rows were written."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         written = super().write(iterator)

@@ -1,5 +1,5 @@
-"""A driver to be killed: copies a topic by several queries, each through a shuffle and a sink of its own, in
-micro-batches, until all is there. A process of its own.
+"""A driver process that tests kill: copies a topic by several queries, each through a shuffle and its own sink, in
+micro-batches, until all records are copied.
 
 `python -m tests.spark.killed_driver '{"servers": …, "source": …, "tasks": 2, "batch_rows": 50,
 "queries": [{"sink": …, "checkpoint": …, "format": …, "die": {}}, …]}'`
@@ -40,7 +40,7 @@ def start(spark: SparkSession, plan: dict[str, Any], query: dict[str, Any]) -> S
         .select("value")
     )
     return (
-        rows.repartition(plan["tasks"])  # round robin: another number of tasks has other rows in each
+        rows.repartition(plan["tasks"])  # round robin: the rows of each task depend on the number of tasks
         .writeStream.format(query["format"])
         .option("kafka.bootstrap.servers", plan["servers"])
         .option("topic", query["sink"])

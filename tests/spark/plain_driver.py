@@ -1,7 +1,7 @@
-"""A program with a session of its own, as somebody writes it who has only read Spark's documentation: no `new_session`.
+"""A program with its own session, written from Spark's documentation alone: without `new_session`.
 
 `python -m tests.spark.plain_driver '{"settings": {…}, "servers": …, "topic": …, "sink": …, "directory": …,
-"register": false, "steps": ["read", …]}'` prints one line of JSON: for each step what it returned, or
+"register": false, "steps": ["read", …]}'` prints one line of JSON: for each step its result, or
 `{"failed": the text of the exception}`.
 """
 

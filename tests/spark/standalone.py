@@ -1,5 +1,5 @@
-"""A real Spark cluster on this machine, from pip's PySpark: a master and workers, each a JVM of its own, whose
-executors are JVMs too. To be killed."""
+"""A real Spark cluster on this machine, from pip's PySpark, that tests kill: a master and workers, each a JVM, whose
+executors are JVMs too."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SETTINGS = {
     "spark.executor.cores": "1",
     "spark.executor.extraJavaOptions": JAVA_OPTIONS,
 }
-"""Of a driver that uses it: small, and on this machine only."""
+"""Settings of its drivers: small, and on this machine only."""
 
 
 class StandaloneSpark:
@@ -57,7 +57,7 @@ class StandaloneSpark:
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_DAEMON_MEMORY": "192m",
             "SPARK_DAEMON_JAVA_OPTS": options,
-            # An executor that was killed comes back, however often. By default the tenth death ends the application.
+            # A killed executor is always restarted. By default the tenth death ends the application.
             "SPARK_MASTER_OPTS": "-Dspark.deploy.maxExecutorRetries=-1",
         }
         if home is not None:  # workers and their executors start faster
@@ -87,7 +87,7 @@ class StandaloneSpark:
         self.close()
 
     def close(self) -> None:
-        """Workers first, with what they have started: a worker that is killed leaves its executors behind."""
+        """Stops the workers first, with their child processes: a killed worker leaves its executors behind."""
         below = [child for process in self._processes for child in _children(process.pid)]
         for process in reversed(self._processes):
             process.kill()
@@ -128,7 +128,7 @@ class StandaloneSpark:
 
 
 def kill(process: psutil.Process) -> bool:
-    """SIGKILL; False if it was gone."""
+    """Sends SIGKILL; returns False if the process did not exist."""
     return _kill(process)
 
 

@@ -1,6 +1,6 @@
-"""Kills on a real Spark cluster: a short run of `python -m tests.spark.cluster_kills`, which has a long one.
+"""Kills on a real Spark cluster: a short version of `python -m tests.spark.cluster_kills`.
 
-One driver dies at a step that a naive sink cannot survive; then executors, a task and a broker die, where it happens.
+One driver dies at a step that a naive sink cannot survive; then executors, a task and a broker die at arbitrary times.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess
 
 @pytest.mark.timeout(900)
 def test_a_cluster_whose_parts_are_killed(brokers: ClusterProcesses, tmp_path: Path, seed: int) -> None:
-    """The driver dies while the naive sink has written a batch that Spark does not know yet."""
+    """The driver dies when the naive sink has written a batch that Spark has not recorded yet."""
     copied, shuffled, naive = QUERIES
     with StandaloneSpark(tmp_path / "spark") as spark:
         plan = {

@@ -1,5 +1,5 @@
-"""The same rows as Spark's own Kafka connector has, on the same topics of Ottla and of Apache Kafka; and the same
-records from the same rows. Both formats run in one session."""
+"""The source returns the same rows as Spark's own Kafka connector on the same topics of Ottla and of Apache Kafka, and
+the sink writes the same records. Both formats run in one session."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def create(servers: str, topic: str, configs: dict[str, str] | None = None) -> N
 
 
 async def write_all_kinds(servers: str) -> None:
-    """Batches of every codec; with and without keys, values and headers; times that are out of order."""
+    """Batches of every codec; with and without keys, values and headers; timestamps out of order."""
     for at, codec in enumerate(CODECS):
         async with Producer(servers, compression=codec) as producer:
             for row in range(ROWS_A_CODEC):
@@ -122,7 +122,7 @@ COUNTS = {"a topic": 150, "two topics by a pattern": 300, "no record is as late"
 
 
 def rows_of(frame: DataFrame) -> list[Any]:
-    """Every column as it is. In an order of our own: Spark's would be a shuffle for each read."""
+    """Returns every column unchanged, sorted here: Spark's sort would be a shuffle for each read."""
     shown = frame.selectExpr("*", "unix_micros(timestamp) AS micros").drop("timestamp")
     return sorted(map(repr, shown.collect()))
 
@@ -159,7 +159,7 @@ def test_a_stream_reads_the_same_rows(spark: SparkSession, servers: str, tmp_pat
 
 
 def test_the_same_rows_become_the_same_records(spark: SparkSession, servers: str, tmp_path: Path) -> None:
-    """Java's partitioner included. Rows without a key and a partition go to any."""
+    """Including Java's partitioner. Rows without a key and a partition go to any partition."""
     options = {"kafka.bootstrap.servers": servers, "subscribe": TOPIC, "includeHeaders": "true"}
     chosen = ("key", "value", "headers", "if(key IS NULL AND offset % 2 = 0, 1, NULL) AS partition")
     rows = spark.read.format(OURS).options(**options).load().selectExpr(*chosen)

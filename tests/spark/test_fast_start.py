@@ -1,4 +1,4 @@
-"""What makes Spark start faster is used where it fits, and never in the way where it does not."""
+"""Optimizations of Spark's start are used where they apply, and do no harm where they do not."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_workers_start_with_what_they_need(spark: SparkSession) -> None:
 
 @pytest.mark.parametrize(("before", "found"), [("", 0), ("Thread(target=Event().wait, daemon=True).start()", 1)])
 def test_a_daemon_with_threads_is_noticed(before: str, found: int) -> None:
-    """After a fork they would not be there. In a process of its own, with all that is imported."""
+    """Threads would not survive a fork. Runs in a separate process, with everything imported."""
     imports = "import sys, importlib; from threading import Event, Thread; from ottla.spark import worker_daemon as it"
     loads = "[importlib.import_module(name) for name in it.MODULES]"
     script = f"{imports}; {loads}; {before or 'pass'}; sys.exit(it.has_threads())"
@@ -102,7 +102,7 @@ def test_without_a_cache_spark_starts_as_it_always_did(monkeypatch: pytest.Monke
 
 
 def test_a_path_with_a_space_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Spark would take it for two options."""
+    """Spark would split it into two options."""
     monkeypatch.setenv("OTTLA_CACHE_DIRECTORY", str(tmp_path / "my cache"))
     with pytest.raises(OSError, match="has characters"):
         cache_directory()
@@ -167,7 +167,7 @@ def test_an_archive_that_is_not_made_leaves_nothing(cache: Path, monkeypatch: py
 
 
 def test_a_session_maps_the_archive_that_is_there(spark: SparkSession) -> None:
-    """Only where `ottla pipeline prepare` was run: it takes as long as ten sessions."""
+    """Only after `ottla pipeline prepare`, which takes as long as ten sessions."""
     home = fast_start.lean_home({})
     if home is None or not archive_place(find_java(), home).exists():
         pytest.skip("ottla pipeline prepare was not run here")

@@ -1,4 +1,4 @@
-"""`ottla pipeline run FILE`: functions as queries, a clean stop, and what it says about a file that is wrong."""
+"""`ottla pipeline run FILE`: functions as queries, a clean stop, and error messages for invalid files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def click(page: str, second: int) -> bytes:
 
 @pytest.fixture
 def run(spark: SparkSession, cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
-    """The exit code and what was said."""
+    """Returns the exit code and the output."""
 
     def call(file: Path, *options: str) -> tuple[int, str]:
         where = ["--checkpoints", str(tmp_path / "checkpoints"), "-b", cluster.bootstrap_servers]

@@ -1,4 +1,4 @@
-"""`format("ottla")` in a session that nobody prepared: Spark's defaults, on this machine and on a cluster."""
+"""`format("ottla")` in a session without preparation: Spark's defaults, on this machine and on a cluster."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SENTENCES = {
 
 
 def run(settings: dict[str, str], steps: list[str], environment: dict[str, str], **plan: Any) -> dict[str, Any]:
-    """What each step of `plain_driver` said."""
+    """Returns the result of each step of `plain_driver`."""
     given = json.dumps({"settings": settings, "steps": steps, **plan})
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     ended = subprocess.run(
@@ -56,7 +56,7 @@ def plan(cluster: Cluster, new_topic: NewTopic, tmp_path: Path) -> dict[str, Any
 
 
 def python_without(tmp_path: Path) -> str:
-    """A Python of the same version, in a new environment: with Arrow, which Spark itself needs, and without Ottla."""
+    """A Python of the same version in a new environment: with Arrow, which Spark itself needs, and without Ottla."""
     import pyarrow
 
     venv.create(tmp_path / "bare", symlinks=True)
@@ -67,7 +67,7 @@ def python_without(tmp_path: Path) -> str:
 
 @pytest.fixture(autouse=True)
 def _no_python_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other tests of this process have started a session, which sets them."""
+    """Removes the variables that sessions of other tests in this process have set."""
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "PYTHONPATH", "SPARK_HOME"):
         monkeypatch.delenv(name, raising=False)
 

@@ -1,4 +1,4 @@
-"""What Spark's readers of streams put into the environment that they share is there before they start."""
+"""The environment variables that Spark's stream readers set in their shared map exist before the readers start."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def environment(spark: SparkSession) -> dict[str, str]:
 def test_readers_that_start_side_by_side_find_their_names_there(
     spark: SparkSession, cluster: Cluster, new_topic: NewTopic, tmp_path: Path
 ) -> None:
-    """Else each of them makes the map larger, which has no lock. They do set the values: it is the map they use."""
+    """Otherwise each reader would add entries to a map without a lock. The readers do set the values, so it is that
+    map."""
     before = environment(spark)
     assert set(NAMES) <= set(before)
     topic = new_topic()
@@ -45,5 +46,5 @@ def test_readers_that_start_side_by_side_find_their_names_there(
 
 
 def test_another_spark_is_left_as_it_is() -> None:
-    """One without a JVM here, or with other insides."""
-    settle_reader_environment(object())  # type: ignore[arg-type] # no session of ours
+    """One without a JVM here, or with other internals."""
+    settle_reader_environment(object())  # type: ignore[arg-type] # not one of Ottla's sessions

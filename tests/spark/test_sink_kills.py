@@ -1,6 +1,6 @@
-"""Real drivers under SIGKILL: the output is the input, once. The same harness catches a naive sink.
+"""Kills real drivers with SIGKILL: the output equals the input, once. The same harness detects a naive sink.
 
-A start of Spark is dear, so that a few steps are tried here; `test_sink_decisions` has them all.
+Starting Spark is expensive, so only a few steps are tried here; `test_sink_decisions` has them all.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ DEATHS: list[tuple[str, dict[str, str]]] = [
     (COPIED, {"die.at": "after one", "die.batch": "2"}),
     (COPIED, {"die.at": "after record", "die.batch": "3", "die.survive": "true"}),
 ]
-"""At whose step the driver dies. The naive sink's comes first: its rows of batch 0 are there then, and Spark does not
-know it."""
+"""The sink and step at which the driver dies. The naive sink's comes first: its rows of batch 0 are written then, and
+Spark does not know it."""
 
 
 class Drivers:
-    """One after another, on the same checkpoints; each copies one topic through both sinks."""
+    """Successive drivers on the same checkpoints; each copies one topic through both sinks."""
 
     def __init__(self, cluster: Cluster, source: str, sinks: dict[str, str], directory: Path) -> None:
         self._plan = {"servers": cluster.bootstrap_servers, "source": source, "batch_rows": BATCH_ROWS}
@@ -44,7 +44,7 @@ class Drivers:
         self._log = directory / "driver.log"
 
     def run(self, tasks: int, dying: str | None = None, die: dict[str, str] | None = None) -> int:
-        """Its exit code."""
+        """Returns the exit code."""
         queries = [
             {"format": name, "sink": sink, "checkpoint": str(self._directory / name), "die": {}}
             | ({"die": die} if name == dying else {})
@@ -74,7 +74,7 @@ class Drivers:
 
 @pytest.mark.timeout(3000)
 def test_a_driver_killed_at_several_steps(cluster: Cluster, new_topic: NewTopic, tmp_path: Path) -> None:
-    """Each start has another number of tasks. Under the same deaths, a sink that only writes is caught."""
+    """Each start has another number of tasks. Under the same deaths, the errors of a naive sink are detected."""
     source, sinks = new_topic(2), {COPIED: new_topic(2), NAIVE: new_topic(2)}
     produce(cluster.bootstrap_servers, source, ROWS, key=lambda number: b"%d" % number)
     drivers = Drivers(cluster, source, sinks, tmp_path)

@@ -1,4 +1,4 @@
-"""`spark.read.format("ottla")` on a real broker: the same rows as a consumer has, whatever the options say."""
+"""`spark.read.format("ottla")` on a real broker: the same rows as a consumer gets, with any options."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def source_parts(cluster: Cluster, topic: str, schema: str) -> list[pa.RecordBat
 
 
 def scanned(frame: DataFrame) -> int:
-    """How many rows came from the source."""
+    """Returns how many rows came from the source."""
     frame.collect()
     leaves: Any = frame._jdf.queryExecution().executedPlan().collectLeaves()
     return int(leaves.head().metrics().apply("numOutputRows").value())
@@ -191,7 +191,7 @@ def test_times_out_of_order_lose_nothing(cluster: Cluster, new_topic: NewTopic, 
 
 
 def test_a_time_is_looked_up_not_read(cluster: Cluster, new_topic: NewTopic) -> None:
-    """The range that a task is given begins at the time: nothing before it is fetched."""
+    """A task's range begins at the time: nothing before it is fetched."""
     topic = new_topic()
     produce(cluster.bootstrap_servers, topic, numbers(0, 50), timestamp_ms=lambda number: 1_000_000 + number)
     source = OttlaDataSource({"kafka.bootstrap.servers": cluster.bootstrap_servers, "subscribe": topic})
@@ -216,7 +216,8 @@ def test_a_time_is_looked_up_not_read(cluster: Cluster, new_topic: NewTopic) -> 
 def test_what_filters_leave_out_is_not_fetched(
     cluster: Cluster, large_topic: str, monkeypatch: pytest.MonkeyPatch, filters: list[Filter], rows: int
 ) -> None:
-    """Counts what brokers sent: beside the rows at most the rest of the first and of the last batch of each range."""
+    """Counts the bytes that brokers sent: besides the rows, at most the rest of the first and last batch of each
+    range."""
     sent: list[int] = []
 
     def count(reply: Any, version: int) -> Any:
@@ -276,7 +277,7 @@ def test_lost_records_are_told_or_left_out(cluster: Cluster, new_topic: NewTopic
 
 
 def test_what_is_lost_while_tasks_read(cluster: Cluster, new_topic: NewTopic) -> None:
-    """Retention comes between the plan and the task."""
+    """Retention runs between the plan and the task."""
     topic = new_topic()
     produce(cluster.bootstrap_servers, topic, numbers(0, 30))
     with_admin(cluster.bootstrap_servers, lambda admin: admin.delete_records({(topic, 0): 10}))

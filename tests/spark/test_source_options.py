@@ -1,4 +1,4 @@
-"""Options, ranges and filters of the source: what they mean, and what is said of those that are wrong."""
+"""Options, ranges and filters of the source: their meaning, and the errors for invalid ones."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""`spark.readStream.format("ottla")`: batches, restarts, new and lost partitions. Most of it asks the reader as Spark
-asks it, without a JVM; whole queries run where the way through Spark is what matters."""
+"""`spark.readStream.format("ottla")`: batches, restarts, new and lost partitions. Most tests call the reader as Spark
+does, without a JVM; whole queries run only where the path through Spark matters."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def rows(source: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> li
 def test_a_query_reads_what_there_is_and_goes_on(
     spark: SparkSession, cluster: Cluster, new_topic: NewTopic, tmp_path: Path
 ) -> None:
-    """Trigger.AvailableNow in batches of a bounded size; then again, with what has come."""
+    """Trigger.AvailableNow in batches of a bounded size; then again with new records."""
     topic, servers = new_topic(2), cluster.bootstrap_servers
     produce(servers, topic, [b"%03d" % number for number in range(100)], key=lambda number: b"%d" % number)
 
@@ -93,7 +93,7 @@ def test_a_query_reads_what_there_is_and_goes_on(
 
 
 def test_latest_is_the_same_place_after_a_crash(cluster: Cluster, new_topic: NewTopic, reader: Reader) -> None:
-    """Spark asks a query that died in its first batch where it began; that must not be later than it was."""
+    """A query that died in its first batch is asked again for its start, which must not have moved."""
     topic = new_topic()
     produce(cluster.bootstrap_servers, topic, [b"before"])
     first = reader(topic)
@@ -222,7 +222,7 @@ def test_a_topic_that_is_gone(cluster: Cluster, new_topic: NewTopic, reader: Rea
 def test_a_group_with_members_of_its_own_is_left_alone(
     cluster: Cluster, new_topic: NewTopic, reader: Reader, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Progress is for onlookers: a query does not fail because nobody takes it."""
+    """Committed progress is informational: a query does not fail because the group rejects it."""
     import asyncio
 
     from ottla.client import Consumer

@@ -1,4 +1,4 @@
-"""Ctrl-C in `ottla sql` before the first row: a short message and exit code 130, whatever Spark does just then."""
+"""Ctrl-C in `ottla sql` before the first row: a short message and exit code 130, whatever Spark is doing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STARTING = "starting Spark"
 def test_an_interruption_before_the_first_row(
     cluster: Cluster, new_topic: NewTopic, tmp_path: Path, after_start_s: float | None
 ) -> None:
-    """None: before Spark starts. The topic is empty, so that no row ever comes."""
+    """None: before Spark starts. The topic is empty, so that no row ever arrives."""
     topic = new_topic()
     statements = f"CREATE STREAM s (a INT) WITH (topic = '{topic}', format = 'json'); SELECT a FROM s"
     command = [sys.executable, "-m", "ottla", "sql", statements, "-b", cluster.bootstrap_servers]

@@ -1,4 +1,4 @@
-"""Queries that write topics by `ottla sql`: streams, tables, inserts; and that they go on where they were."""
+"""Queries of `ottla sql` that write topics: streams, tables, inserts; and that they resume where they stopped."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def view(page: str | None, second: int) -> bytes:
 
 @pytest.fixture
 def sql(spark: SparkSession, cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Sql:
-    """The exit code, the rows and what was said; everything is done once."""
+    """Runs statements with `--once`; returns the exit code, the rows and the messages."""
 
     def run(text: str, *options: str) -> tuple[int, list[Any], str]:
         file = tmp_path / "statements.sql"
@@ -68,7 +68,7 @@ def test_a_table_is_upserted_and_goes_on_after_a_restart(
     produce(servers, topic, [view("/", 4)])
     code, _, said = sql(create + " -- the same, with a comment")
     assert code == 0, said
-    assert records(cluster, table)[3:] == [("/", {"page": "/", "views": 3})]  # neither anew nor twice
+    assert records(cluster, table)[3:] == [("/", {"page": "/", "views": 3})]  # neither repeated nor duplicated
     produce(servers, table, [None], key=b"null")
     code, rows, _ = sql(f"SELECT page, views FROM `{table}` ORDER BY page")
     assert rows == [{"page": "/", "views": 3}, {"page": "/a", "views": 1}]  # the last row of each key, if it has one
@@ -125,7 +125,7 @@ def test_inserts_into_topics_and_into_declared_streams(
     assert [each.value for each in read_committed(servers, plain)] == [b"/", b"/A"]
     assert records(cluster, typed) == [("/a", {"kind": None, "page": "/a"})]
     produce(servers, source, [view("/b", 3)])
-    # As if a run had been killed that may have met bad records: none are there, but somebody has to look.
+    # As if a killed run had met bad records: there are none, but the search is pending.
     Catalog(str(tmp_path / "sql")).owe(f"insert-into-{plain}", source)
     code, rows, said = sql(f"RESUME `insert-into-{plain}`; SHOW QUERIES")
     assert (code, sorted(row["query"] for row in rows)) == (0, [f"fill-{typed}", f"insert-into-{plain}"]), said

@@ -1,4 +1,4 @@
-"""SELECT over topics by `ottla sql`: what is there, what comes, columns that are inferred or declared, and mistakes."""
+"""SELECT over topics by `ottla sql`: existing and new records, inferred or declared columns, and mistakes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def click(user: str, page: str, second: int) -> bytes:
 
 @pytest.fixture
 def sql(spark: SparkSession, cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Sql:
-    """The exit code, the rows and what was said."""
+    """Returns the exit code, the rows and the messages."""
 
     def run(text: str, *options: str) -> tuple[int, list[Any], str]:
         where = ["--directory", str(tmp_path / "sql"), "-b", cluster.bootstrap_servers]
@@ -143,7 +143,7 @@ def test_groups_are_told_as_they_change(spark: SparkSession, cluster: Cluster, c
         live.running.stop()
         context.stop()
     assert told[0] == ("update", {"/": 3, "/a": 2})
-    assert told[-1] == ("update", {"/a": 3})  # what has not changed is not told again
+    assert told[-1] == ("update", {"/a": 3})  # unchanged groups are not printed again
 
 
 def wait_until(condition: Callable[[], bool], also: Callable[[], object]) -> None:

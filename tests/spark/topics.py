@@ -1,4 +1,4 @@
-"""Fills and reads topics without Spark, so that what Spark says can be compared with it."""
+"""Writes and reads topics without Spark, for comparison with Spark's results."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ NewTopic = Callable[..., str]
 
 
 def columns(text: str) -> StructType:
-    """`offset long, value binary`, without a JVM to read it."""
+    """Parses `offset long, value binary` without a JVM."""
     types = {"long": LongType(), "int": IntegerType(), "binary": BinaryType(), "string": StringType()}
     pairs = [each.split() for each in text.split(",")]
     return StructType([StructField(name, types[kind]) for name, kind in pairs])
 
 
 def produce(servers: str, topic: str, values: Iterable[bytes | None], **columns: Any) -> None:
-    """One after the other. `key`, `headers`, `timestamp_ms` and `partition` are the same for all, or functions of the
-    row's number."""
+    """Produces one record after the other. `key`, `headers`, `timestamp_ms` and `partition` are the same for all, or
+    functions of the row's number."""
 
     async def send() -> None:
         async with Producer(servers) as producer:
@@ -52,7 +52,7 @@ def produce_transaction(servers: str, topic: str, values: Iterable[bytes], *, co
 
 
 def read_committed(servers: str, topic: str) -> list[ConsumerRecord]:
-    """All that a reader of committed records sees, partition by partition. Waits for what is open now."""
+    """Returns all committed records, partition by partition. Waits for transactions that are open now."""
 
     async def read() -> list[ConsumerRecord]:
         async with Consumer(servers) as ends:
@@ -81,14 +81,14 @@ def values_of(servers: str, topic: str) -> list[bytes]:
 
 
 SLOW_START = "Python worker failed to connect back"
-"""Spark waits ten seconds for a source's process, whatever else the machine does. A query that was not begun is begun
-again."""
+"""Spark waits ten seconds for a source's process, however busy the machine is. A query that did not start is
+retried."""
 STARTS_MAX = 20
 POLL_S = 0.1
 
 
 def finish(start: Callable[[], StreamingQuery]) -> StreamingQuery:
-    """The query, when it has ended."""
+    """Returns the query when it has ended."""
     for _ in range(STARTS_MAX):
         query = start()
         try:
@@ -101,7 +101,7 @@ def finish(start: Callable[[], StreamingQuery]) -> StreamingQuery:
 
 
 def finish_all(starts: Iterable[Callable[[], StreamingQuery]]) -> None:
-    """Side by side. Raises what one of them failed with."""
+    """Runs the queries concurrently. Raises the exception of one that failed."""
     running = [(begin, begin(), 1) for begin in starts]
     while running:
         still = []

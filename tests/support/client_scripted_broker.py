@@ -1,6 +1,6 @@
-"""A broker that keeps one partition as Kafka would, and fails where a script tells it to: for tests of the producer.
+"""A fake broker with one partition that behaves as Kafka does and fails where a script says so. For producer tests.
 
-It numbers nothing away: a producer's sequences are checked, repetitions answered with their first offset.
+It checks the producer's sequence numbers and answers duplicates with their first offset.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ VERSIONS = {0: (9, 13), 1: (12, 17), 2: (6, 10), 3: (10, 13), 18: (0, 4), 22: (2
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What happens to one produce request: whether it is written, and what the client hears."""
+    """The outcome of one produce request: whether the batch is written, and how the broker replies."""
 
     written: bool = False
     error: ErrorCode | None = None
-    """None and not silent: the connection is cut instead of an answer."""
+    """None, unless `silent`: the broker closes the connection instead of replying."""
     silent: bool = False
     log_start_offset: int = 0
 
@@ -43,10 +43,10 @@ class Fault:
 @dataclass
 class ScriptedBroker:
     faults: deque[Fault | None] = field(default_factory=deque)
-    """One for each produce request to come; None is an ordinary answer."""
+    """One entry for each future produce request; None means an ordinary reply."""
     records: list[bytes | None] = field(default_factory=list)
     batches: list[BatchHeader] = field(default_factory=list)
-    """Every batch that arrived, whatever became of it."""
+    """Every batch received, whether it was written or not."""
     bytes_max: int = 1 << 20
     port: int = 0
 
@@ -95,7 +95,7 @@ class ScriptedBroker:
             writer.transport.abort()
 
     def _answer(self, api_key: int, version: int, body: memoryview) -> bytes | None:
-        """The reply; empty for silence, None to cut the connection."""
+        """Returns the reply; empty for no reply, None to close the connection."""
         if api_key == 0:
             return self._produce(version, body)
         answers: dict[int, Callable[[], dict[str, Any]]] = {3: self._metadata, 18: _api_versions, 22: _producer_id}

@@ -1,8 +1,8 @@
-"""A log of keyed records on a simulated disk, beside a model of it, for tests of compaction.
+"""A log of keyed records on a simulated disk beside a model of it, for tests of compaction.
 
-The model is the list of all records that were appended. Whatever compaction does, and wherever it is interrupted: what
-a reader finds is a part of that list, in its order, each record as it was; and of each key the last record is there,
-unless it is a tombstone that was old enough to go.
+The model is the list of all appended records. Whatever compaction does, and wherever it is interrupted, a reader finds
+a subsequence of that list with unchanged records, and the last record of each key is present unless it is a tombstone
+old enough to be removed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class CompactedLog:
     def _new_compactor(self) -> Compactor:
         return Compactor(self.bench.flusher, self.limits, lambda: HASH_KEY)
 
-    # -- what happens ----------------------------------------------------------------------------------------
+    # -- operations ------------------------------------------------------------------------------------------
 
     def append(
         self,
@@ -75,18 +75,18 @@ class CompactedLog:
         self.appended += decode_batch(batch)
 
     def append_raw(self, batch: bytearray) -> None:
-        """A batch of another kind."""
+        """Appends a batch of another kind."""
         log = self.bench.log()
         stamp(batch, log.end_offset, self._next_epoch(None))
         log.append(read_header(batch), memoryview(batch))
         self.appended += decode_batch(batch)
 
     def _next_epoch(self, wanted: int | None) -> int:
-        """Leader epochs never fall."""
+        """Leader epochs never decrease."""
         return max(self.bench.epoch if wanted is None else wanted, self.bench.log().epochs.latest)
 
     def put(self, *keys: str, value: bytes | None = b"x" * 40) -> None:
-        """One batch a key."""
+        """Appends one batch per key."""
         for key in keys:
             self.append([(key.encode(), value)])
         self.bench.settle()
@@ -98,7 +98,7 @@ class CompactedLog:
         self.compactor.look(lambda: [Candidate(log, stable)])
 
     def compact(self, ms: float = 50.0) -> None:
-        """All but the active segment is flushed and compacted when this returns."""
+        """Flushes and compacts everything but the active segment before it returns."""
         self.bench.flush()
         self.begin_compaction()
         self.bench.settle(ms)
@@ -114,20 +114,20 @@ class CompactedLog:
         self.bench.start()
         self.compactor = self._new_compactor()
 
-    # -- what is seen ----------------------------------------------------------------------------------------
+    # -- observations ----------------------------------------------------------------------------------------
 
     def records(self) -> list[Record]:
         return [record for batch in self.bench.read_all() for record in decode_batch(batch)]
 
     def table(self) -> dict[bytes, bytes]:
-        """What someone has who reads everything: the last value of each key."""
+        """Returns the last value of each key, as a reader of the whole log computes it."""
         found: dict[bytes, bytes | None] = {}
         for record in self.records():
             assert record.key is not None
             found[record.key] = record.value
         return {key: value for key, value in found.items() if value is not None}
 
-    # -- what must hold --------------------------------------------------------------------------------------
+    # -- invariants ------------------------------------------------------------------------------------------
 
     def check(self) -> None:
         log = self.bench.log()
@@ -142,7 +142,7 @@ class CompactedLog:
         self.check_last_values(list(by_offset.values()), found)
 
     def check_offsets(self) -> None:
-        """Batches cover all offsets, without a gap."""
+        """Checks that the batches cover all offsets without a gap."""
         expected = self.bench.log().start_offset
         for batch in self.bench.read_all():
             header = read_header(batch)

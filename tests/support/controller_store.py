@@ -1,4 +1,5 @@
-"""A coordination store of one process without time: versions, leases, history. For tests of the controller."""
+"""A coordination store within one process and without a clock: versions, leases, history. For tests of the
+controller."""
 
 from __future__ import annotations
 
@@ -57,7 +58,7 @@ class Store:
         return Committed(self.change(write.operations))
 
     def change(self, operations: Iterable[Operation]) -> Revision:
-        """One transaction without conditions."""
+        """Commits one transaction without conditions."""
         revision = Revision(self.revision + 1)
         changes = []
         for operation in operations:
@@ -86,7 +87,7 @@ class Store:
     def image(self) -> ClusterImage:
         return ClusterImage.load(self.entries[key] for key in sorted(self.entries))
 
-    # -- what tests put into it -----------------------------------------------------------------------------------
+    # -- content that tests write ---------------------------------------------------------------------------------
 
     def add_broker(
         self,
@@ -97,7 +98,8 @@ class Store:
         machine: str | None = None,
         rack: str | None = None,
     ) -> Registration:
-        """Without `kept` it kept nothing of earlier epochs; with a number, disk and cache since that epoch."""
+        """Registers a broker. Without `kept` it retained nothing from earlier epochs; with a number, it retained `disk`
+        and `cache` data since that epoch."""
         if not isinstance(kept, RetainedSince):
             since = epoch if kept is None else kept
             kept = RetainedSince(disk=since, cache=since, memory=epoch)
@@ -135,7 +137,7 @@ class Store:
         self.put(keys.partition(key), encoding.encode_partition(state))
 
     def add_controller(self, broker_id: int = 1, broker_epoch: int = 1) -> Versioned[ControllerEntry]:
-        """Under a lease of its own, so that it outlives the brokers that a test takes away."""
+        """Writes the controller under a lease of its own, so that it survives when a test removes the brokers."""
         entry, lease = ControllerEntry(broker_id, broker_epoch), LeaseId(100 + broker_id)
         version = self.put(keys.CONTROLLER, encoding.encode_controller(entry), lease)
         return Versioned(entry, version, lease)
@@ -145,7 +147,7 @@ class Store:
 
 
 def members(text: str) -> tuple[Member, ...]:
-    """'1:3 2' is broker 1 in epoch 3 and broker 2 in epoch 1."""
+    """Parses broker epochs: '1:3 2' is broker 1 in epoch 3 and broker 2 in epoch 1."""
     pairs = [part.partition(":") for part in text.split()]
     return tuple(Member(int(broker), int(epoch or "1")) for broker, _, epoch in pairs)
 
@@ -161,7 +163,7 @@ def partition(
     removing: str = "",
     anew_in_epoch: int = 0,
 ) -> PartitionState:
-    """In the short form of `members`. Without an ISR it is all replicas; without a leader there is none."""
+    """Writes a partition in the short form of `members`. The ISR defaults to all replicas, the leader to none."""
     return PartitionState(
         tuple(map(int, replicas.split())),
         *(members(leader)[0] if leader else Member(NO_LEADER, NO_BROKER_EPOCH)),

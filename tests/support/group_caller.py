@@ -1,4 +1,4 @@
-"""Members and administrators of groups, who speak to a broker in frames of any version."""
+"""Members and administrators of groups that send frames of any version to a broker."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SUBSCRIPTION = write_subscription(Subscription(0, ("t",)))
 
 @asynccontextmanager
 async def grouping(**properties: str) -> AsyncIterator[Caller]:
-    """A broker whose groups do not wait for members that might come."""
+    """Starts a broker whose groups do not wait for further members (no initial rebalance delay)."""
     properties = {"group_initial_rebalance_delay_ms": "0", "offsets_topic_num_partitions": "3", **properties}
     async with calling(**properties) as caller:
         caller.connection = ConnectionState("127.0.0.1:54321")
@@ -35,7 +35,7 @@ async def grouping(**properties: str) -> AsyncIterator[Caller]:
 
 
 async def until_loaded(caller: Caller) -> None:
-    """Until there are coordinators, as a client waits that asks where its own is."""
+    """Waits until the coordinators are loaded, as a client waits that looks for its coordinator."""
     await ask(caller, FIND, 6, key_type=0, coordinator_keys=["g"])
     error = ErrorCode.coordinator_load_in_progress
     while error is ErrorCode.coordinator_load_in_progress:
@@ -44,20 +44,20 @@ async def until_loaded(caller: Caller) -> None:
 
 
 def machine_of(caller: Caller, group: str = "g") -> GroupCoordinator:
-    """Of the coordinator of that group, for what no reply tells."""
+    """Returns the state machine of the group's coordinator, for state that no reply contains."""
     shard = caller.broker.groups._shard_of(group)
     assert not isinstance(shard, Refused), shard
     return shard.machine
 
 
 async def ask(caller: Caller, key: int, version: int, /, **values: Any) -> Any:
-    """What this version of the request does not have is left out."""
+    """Sends a request; fields that this version does not have are left out."""
     names = {field.name for field in fields(request_type(key, version))}
     return await caller.call(key, version, **{name: value for name, value in values.items() if name in names})
 
 
 Protocols = Sequence[str | tuple[str, bytes]]
-"""Names, with metadata if it is to be something else than a subscription to topic t."""
+"""Protocol names, with metadata unless it is a subscription to topic t."""
 
 
 def _protocol(each: str | tuple[str, bytes]) -> dict[str, Any]:
@@ -67,19 +67,19 @@ def _protocol(each: str | tuple[str, bytes]) -> dict[str, Any]:
 
 @dataclass
 class ClassicMember:
-    """A member of a classic group, with what it heard last."""
+    """A member of a classic group, with the last replies it received."""
 
     caller: Caller
     group: str = "g"
     version: int = 9
-    """Of JoinGroup."""
+    """The version of JoinGroup."""
     member_id: str = ""
     generation: int = -1
     instance_id: str | None = None
     is_leader: bool = False
 
     async def join(self, *, protocols: Protocols = ("range",), **values: Any) -> Any:
-        """Comes again with its id if it is told to."""
+        """Joins, and repeats the request with its member id if the coordinator requires it."""
         joined = await self.ask_to_join(protocols=protocols, **values)
         if joined.error_code is ErrorCode.member_id_required:
             self.member_id = joined.member_id
@@ -128,12 +128,12 @@ class ClassicMember:
         return ErrorCode(reply.error_code)
 
     async def until_rebalance(self) -> None:
-        """Until it hears that others want to join."""
-        while await self.heartbeat() is not ErrorCode.rebalance_in_progress:  # noqa: ASYNC110 - as a member does
+        """Sends heartbeats until the coordinator reports a rebalance."""
+        while await self.heartbeat() is not ErrorCode.rebalance_in_progress:  # noqa: ASYNC110 - polls, as a member does
             await asyncio.sleep(0.001)
 
     async def enter(self) -> None:
-        """Joins a group that nobody else is in, and assigns itself."""
+        """Joins an empty group and assigns the partitions to itself."""
         joined = await self.join()
         assert joined.error_code is ErrorCode.none, joined
         synced = await self.sync({self.member_id: b"all"})
@@ -143,7 +143,7 @@ class ClassicMember:
 async def commit(
     caller: Caller, *, group: str = "g", version: int = 9, offsets: dict[tuple[Any, int], int], **values: Any
 ) -> dict[tuple[Any, int], ErrorCode]:
-    """Topics by name, or by id from version 10 on. The errors by partition."""
+    """Commits offsets for topics by name, or by id from version 10 on. Returns the errors by partition."""
     name = "topic_id" if version >= 10 else "name"
     topics: dict[Any, list[dict[str, Any]]] = {}
     for (topic, index), offset in offsets.items():
@@ -175,7 +175,7 @@ async def fetch(
     topics: dict[Any, list[int]] | None,
     **values: Any,
 ) -> Any:
-    """The group's part of the reply, which is the whole reply until version 7."""
+    """Returns the group's part of the reply, which is the whole reply up to version 7."""
     name = "topic_id" if version >= 10 else "name"
     asked = None if topics is None else [{name: key, "partition_indexes": indexes} for key, indexes in topics.items()]
     if version < 8:

@@ -40,11 +40,11 @@ PROPERTIES = {
 
 
 def error_of(reply: Reply) -> ErrorCode:
-    """Of a refusal, or of the first part of an answer."""
+    """Returns the error of a refusal, or of the first part of a reply."""
     if isinstance(reply, CommitReply):
         return reply.errors[0]
     assert not isinstance(reply, tuple) or hasattr(reply, "error")
-    return cast(ErrorCode, reply.error)  # type: ignore[union-attr]  # all others have one
+    return cast(ErrorCode, reply.error)  # type: ignore[union-attr]  # all other replies have one
 
 
 def commit(group: str, offset: int, topic: str = "orders", partition: int = 0) -> CommitOffsets:
@@ -101,7 +101,7 @@ class GroupsAlone(BrokerBench):
         super().__init__(seed=3, **settings)
 
     async def ready(self) -> None:
-        """With a topic, and a coordinator for every group."""
+        """Starts the broker, creates a topic, and waits until every group has a coordinator."""
         await self.create("orders", partitions=4)
         assert isinstance(await self.until(self.broker.groups.coordinator_of("any")), Node)
         await self.until(self.loaded())
@@ -116,7 +116,7 @@ class GroupsAlone(BrokerBench):
         return await self.until(self.broker.groups.ask(request, group))
 
     async def asking(self, request: Request, group: str = "g") -> asyncio.Task[Reply]:
-        """The broker has it; there may be no answer yet."""
+        """Sends a request to the broker without waiting for the reply."""
         task = asyncio.ensure_future(self.broker.groups.ask(request, group))
         await asyncio.sleep(0)
         return task
@@ -125,7 +125,7 @@ class GroupsAlone(BrokerBench):
         return offsets_of(await self.ask(FetchOffsets(group=group), group))
 
     async def member(self, group: str = "g") -> JoinReply:
-        """A classic group of one, which has its assignment."""
+        """Creates a classic group with one member that has its assignment."""
         joined = await self.ask(join(group), group)
         assert isinstance(joined, JoinReply), joined
         assert joined.error is ErrorCode.none
@@ -136,7 +136,7 @@ class GroupsAlone(BrokerBench):
 
 
 class GroupsCluster(ClusterBench):
-    """Three brokers; requests go straight to the brokers' `groups`."""
+    """Three brokers; requests go straight to their `groups` objects."""
 
     def ready(self) -> None:
         self.run(self.create("orders", partitions=4))
@@ -146,7 +146,7 @@ class GroupsCluster(ClusterBench):
         self.until(lambda: self.coordinator("g") != -1)
 
     def on(self, number: int, work: Awaitable[T], timeout_s: float = 60) -> T:
-        """As a task of that broker's host."""
+        """Runs a coroutine as a task of that broker's host."""
         task = self.start(number, work)
         self.until(task.done, timeout_s)
         return task.result()
@@ -161,7 +161,7 @@ class GroupsCluster(ClusterBench):
         return partition_of(group, int(PROPERTIES["offsets.topic.num.partitions"]))
 
     def coordinator(self, group: str = "g") -> int:
-        """The running broker that has it, loaded; or -1."""
+        """Returns the running broker whose coordinator is loaded, or -1."""
         leader = self.leader(OFFSETS_TOPIC, self.index_of(group))
         if leader == -1:
             return -1
@@ -173,7 +173,7 @@ class GroupsCluster(ClusterBench):
         return reply
 
     def get(self, request: Request, group: str = "g", timeout_s: float = 60) -> Reply:
-        """Of the coordinator, as soon as there is one."""
+        """Waits for the coordinator and sends it the request."""
         answers: list[Reply] = []
 
         def is_answered() -> bool:
@@ -202,7 +202,7 @@ class GroupsCluster(ClusterBench):
         return joined
 
     def consumer(self, group: str = "g") -> ConsumerHeartbeatReply:
-        """A member of the consumer protocol."""
+        """Adds a member of the consumer protocol."""
         reply = self.get(first_heartbeat(group), group)
         assert isinstance(reply, ConsumerHeartbeatReply), reply
         assert reply.error is ErrorCode.none

@@ -1,4 +1,4 @@
-"""A group coordinator with a log, a clock and no world around it: what is appended is committed at once."""
+"""A group coordinator with a log and a clock, isolated from everything else: appended records are committed at once."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Groups:
         return self.coordinator.tables
 
     def reloaded(self) -> GroupCoordinator:
-        """Another coordinator that has read the log."""
+        """Returns another coordinator that has replayed the log."""
         coordinator = GroupCoordinator(self.config)
         for offset in range(len(self.log) + 1):
             for producer_id, is_committed in self.markers.get(offset, []):
@@ -88,13 +88,13 @@ class Groups:
         self._take(self.coordinator.loaded(TopicsChanged(topics=self.topics), self.now))
 
     def send(self, request: Request) -> int:
-        """The ticket."""
+        """Sends a command and returns its ticket."""
         ticket = next(self._tickets)
         self._take(self.coordinator.handle(ticket, request, self.now))
         return ticket
 
     def ask(self, request: Request) -> Reply:
-        """What is answered at once."""
+        """Sends a command that is answered at once and returns the reply."""
         ticket = self.send(request)
         assert ticket in self.answers, f"{request} has to wait"
         return self.answers.pop(ticket)
@@ -138,7 +138,7 @@ class Groups:
     # -- offsets ---------------------------------------------------------------------------------------------------
 
     def commit(self, group: str, offset: int, topic: str = "orders", partition: int = 0, **more: Any) -> str:
-        """The name of the error."""
+        """Returns the name of the error."""
         to_commit = OffsetToCommit(topic=topic, partition=partition, offset=offset)
         request = replace(CommitOffsets(group=group, offsets=(to_commit,)), **more)
         reply = self.expect(CommitReply, self.ask(request))
@@ -165,7 +165,7 @@ class Groups:
         return replace(request, **more)
 
     def join(self, group: str = "g", member_id: str = "", **more: Any) -> int:
-        """The ticket of a JoinGroup that waits. A new dynamic member first fetches its id."""
+        """Returns the ticket of a pending JoinGroup. A new dynamic member first obtains its member id."""
         request = self.join_request(group, member_id, **more)
         if not member_id and request.needs_known_id and request.instance_id is None:
             reply = self.expect(JoinReply, self.ask(request))
@@ -196,7 +196,7 @@ class Groups:
         return [member.error.name for member in reply.members]
 
     def assemble(self, size: int = 1, group: str = "g", **more: Any) -> list[JoinReply]:
-        """A stable group of so many members, the leader first. Each has its member id as its assignment."""
+        """Creates a stable group of that many members, the leader first. Each has its member id as its assignment."""
         tickets = [self.join(group, **more) for _ in range(size)]
         self.wait(DELAY_MS * 2)
         members = sorted((self.joined(ticket) for ticket in tickets), key=lambda each: each.leader != each.member_id)
@@ -204,7 +204,7 @@ class Groups:
         return members
 
     def settle(self, members: list[JoinReply], group: str = "g") -> None:
-        """They sync, the leader first."""
+        """All members sync, the leader first."""
         assignments = tuple((member.member_id, member.member_id.encode()) for member in members)
         for member in members:
             request = SyncGroup(
@@ -229,7 +229,7 @@ class Groups:
 
 @dataclass
 class Consumer:
-    """A member of the consumer protocol: it does what it is told, and says what it has."""
+    """A member of the consumer protocol: it follows its assignment and reports the partitions it owns."""
 
     groups: Groups
     member_id: str
@@ -259,7 +259,7 @@ class Consumer:
         return self
 
     def beat(self, **more: Any) -> Consumer:
-        """Says what it owns, and then has what it is told."""
+        """Sends a heartbeat with the owned partitions, then adopts the assignment in the reply."""
         self.take(self.ask(self.request(**more)))
         return self
 

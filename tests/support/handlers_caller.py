@@ -1,4 +1,4 @@
-"""A real broker over a simulated disk, and a caller that sends it frames as a client would."""
+"""A real broker on a simulated disk, and a caller that sends it frames as a client would."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MIB = 1 << 20
 
 
 class MemoryCatalog:
-    """The port with nothing behind it: enough for a broker that is never restarted."""
+    """A catalog that stores nothing: enough for a broker that is never restarted."""
 
     def __init__(self) -> None:
         self.state = CatalogState("test-cluster", 0)
@@ -73,7 +73,7 @@ class MemoryCatalog:
 
 @asynccontextmanager
 async def calling(**properties: str) -> AsyncIterator[Caller]:
-    """A caller of a fresh broker; properties are broker configurations with `_` for `.`."""
+    """Yields a caller of a fresh broker; properties are broker configurations with `_` for `.`."""
     given = {name.replace("_", "."): value for name, value in properties.items()}
     config = parse_broker_config(given)
     assert not isinstance(config, Refused), config
@@ -100,7 +100,7 @@ class Caller:
         self.connection = ConnectionState("test")
 
     async def call(self, key: int, version: int, /, **values: Any) -> Any:
-        """Sends the request with these values, lists and dicts for its parts, and returns the decoded response."""
+        """Sends a request built from plain values, lists and dicts, and returns the decoded response."""
         request = build(request_type(key, version), values)
         frame = request_header(key, version, 7, "test") + encode(request)
         whole = await self.send(frame)
@@ -131,7 +131,7 @@ class Caller:
         timestamp_ms: int | None = None,
         expected: ErrorCode = ErrorCode.none,
     ) -> int:
-        """Appends one batch and waits for its acknowledgement; returns its base offset."""
+        """Appends one batch, waits for its acknowledgement and returns its base offset."""
         if timestamp_ms is None:
             timestamp_ms = self.broker.clock.now_ms()
         body = encode_produce_request(9, None, -1, 5000, [(topic, [(partition, batch(records, timestamp_ms))])])
@@ -143,7 +143,7 @@ class Caller:
 
 
 def batch(records: int, timestamp_ms: int) -> bytes:
-    """A batch of empty records, one millisecond apart."""
+    """Encodes a batch of empty records, one millisecond apart."""
     body = b"".join(_record(delta) for delta in range(records))
     header = BatchHeader(
         0, 49 + len(body), -1, 2, 0, 0, records - 1, timestamp_ms, timestamp_ms + records - 1, -1, -1, -1, records
@@ -155,14 +155,14 @@ def batch(records: int, timestamp_ms: int) -> bytes:
 
 
 def _record(delta: int) -> bytes:
-    """Length, attributes, timestamp delta, offset delta, null key, empty value, no headers."""
+    """Encodes a record: length, attributes, timestamp delta, offset delta, null key, empty value, no headers."""
     assert delta < 64
     fields = bytes([0, delta * 2, delta * 2, 1, 0, 0])
     return bytes([len(fields) * 2]) + fields
 
 
 def build(type_: Any, values: Any) -> Any:
-    """An entity from plain dicts and lists."""
+    """Builds an entity from plain dicts and lists."""
     known = {field.name: field.type for field in fields(type_)}
     return type_(**{name: _build_value(known[name], value) for name, value in values.items()})
 

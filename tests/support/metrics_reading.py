@@ -1,4 +1,4 @@
-"""Reads a page of metrics as Prometheus would: with its own parser, which is not ours."""
+"""Reads a metrics page with Prometheus's own parser, which is independent of Ottla's code."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Scraped:
                 yield sample
 
     def sum(self, name: str, **labels: str) -> float:
-        """0 if there is none."""
+        """Returns the sum of the samples; 0 if there are none."""
         return sum(sample.value for sample in self.matching(name, **labels))
 
     def value(self, name: str, **labels: str) -> float:

@@ -1,4 +1,4 @@
-"""An object store that speaks S3's protocol, on this machine: moto, which others test their use of S3 with."""
+"""A local object store with S3's protocol, provided by moto."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from moto.server import ThreadedMotoServer
 
 @contextmanager
 def s3_bucket() -> Iterator[str]:
-    """`s3://bucket` of an empty bucket. Clients of this process, and of those that it starts, find the store."""
+    """Yields `s3://bucket` for an empty bucket. Clients in this process and its child processes find the store."""
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
     server.start()
@@ -36,6 +36,6 @@ def s3_bucket() -> Iterator[str]:
 
 
 def address_with_endpoint(bucket: str, path: str) -> str:
-    """As pyarrow takes it: for processes that were started before the store was."""
+    """Returns the address with the endpoint in pyarrow's form, for processes that were started before the store."""
     name, where = bucket.removeprefix("s3://"), os.environ["AWS_ENDPOINT_URL"].removeprefix("http://")
     return f"s3://tests:tests@{name}/{path}?scheme=http&endpoint_override={where}&region=us-east-1"

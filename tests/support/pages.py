@@ -1,4 +1,4 @@
-"""The fenced blocks of a page, for tests that run them as a reader would."""
+"""Extracts the fenced code blocks of a page, for tests that run them as a reader would."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Block(NamedTuple):
 
     @property
     def file_name(self) -> str | None:
-        """A script says in its first line how it is to be saved."""
+        """Returns the file name that the first line of a script gives."""
         found = FILE_NAME.match(self.text)
         return None if found is None else found[1]
 

@@ -1,4 +1,4 @@
-"""A real PostgreSQL for a test run; without one, what needs it is skipped.
+"""A real PostgreSQL server for a test run; tests that need it are skipped if there is none.
 
 with running_postgres() as url: ...
 with PostgresServer(settings={"wal_level": "logical"}) as server: server.url, server.kill(), server.start()
@@ -36,6 +36,6 @@ class PostgresServer(postgres.PostgresServer):
 
 @contextmanager
 def running_postgres() -> Iterator[str]:
-    """Its address, as `postgresql://...`."""
+    """Yields the server's address, `postgresql://...`."""
     with PostgresServer() as server:
         yield server.url

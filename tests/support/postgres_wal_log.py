@@ -1,4 +1,4 @@
-"""A log of PostgreSQL's WAL in memory, as the tests of its pure parts fill it."""
+"""An in-memory log of PostgreSQL's WAL, for tests of the pure parts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ONE, TWO, THREE = TimelineId(1), TimelineId(2), TimelineId(3)
 
 @dataclass
 class MemoryLog:
-    """A log with holes: offsets that hold a fence's mark and no entry."""
+    """A log with holes: offsets that hold a fence marker and no entry."""
 
     records: list[Record] = field(default_factory=list)
     start_offset: int = 0

@@ -6,17 +6,17 @@ from ottla.sim.disk import SimDisk
 
 
 class PowerCutError(BaseException):
-    """Not an Exception: whatever the broker would do about one, a dead machine does not do."""
+    """Not an Exception, so that no error handling of the broker runs after the power cut."""
 
 
 class PowerCut:
-    """Strikes right before the `nth` operation from now on. Counts them all."""
+    """Cuts the power right before the `nth` operation from now on. Counts all operations."""
 
     def __init__(self, disk: SimDisk, nth: int | None = None) -> None:
         self.operations = 0
         self._nth = nth
         self._demand_power = disk.state.demand_power
-        disk.state.demand_power = self._count  # type: ignore[method-assign]  # every operation begins with it
+        disk.state.demand_power = self._count  # type: ignore[method-assign]  # every operation calls it first
 
     def _count(self) -> None:
         self._demand_power()

@@ -1,4 +1,4 @@
-"""A log in memory with the methods of `ottla.wal.Log`: fenced writers, futures, trim. It can be told to fail."""
+"""An in-memory log with the methods of `ottla.wal.Log`: fenced writers, futures, trim. It can be told to fail."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Fenced(Exception):  # noqa: N818 - short for a test
 
 @dataclass
 class Shared:
-    """What all handles of one log have in common."""
+    """The state that all handles of one log share."""
 
     entries: list[Entry] = field(default_factory=list)
     start_offset: int = 0
@@ -76,7 +76,7 @@ class MemoryLog:
             await self._shared.grown.wait()
 
     def append(self, data: bytes, /) -> Future[int]:
-        """Acknowledged one turn of the loop later, in order."""
+        """Appends; the record is acknowledged one iteration of the event loop later, in order."""
         loop = asyncio.get_running_loop()
         future: Future[int] = loop.create_future()
         if self.fails_with is not None:

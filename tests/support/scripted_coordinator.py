@@ -1,4 +1,4 @@
-"""A broker that knows groups by heart, and fails where a script tells it to: for tests of the admin client."""
+"""A fake broker that holds groups in memory and fails where a script says so. For tests of the admin client."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ METADATA, API_VERSIONS = 3, 18
 VERSIONS = {3: (10, 13), 8: (8, 9), 9: (8, 9), 10: (4, 6), 15: (5, 6), 16: (4, 5), 18: (0, 4), 42: (2, 2), 69: (0, 1)}
 
 Failure = ErrorCode | None
-"""None cuts the connection instead of an answer."""
+"""None closes the connection instead of replying."""
 
 
 @dataclass
@@ -26,9 +26,9 @@ class ScriptedCoordinator(ScriptedBroker):
     groups: set[str] = field(default_factory=set)
     """Classic groups without members."""
     failures: dict[int, deque[Failure]] = field(default_factory=dict)
-    """What happens to the next requests of an API, before they are answered properly."""
+    """Outcomes of the next requests of an API, before ordinary replies resume."""
     does_it_anyway: bool = False
-    """A deletion whose answer is cut is carried out."""
+    """A deletion is carried out even if the connection is closed before its reply."""
     versions: dict[int, tuple[int, int]] = field(default_factory=lambda: dict(VERSIONS))
     asked: Counter[int] = field(default_factory=Counter)
     commit_error: ErrorCode = ErrorCode.none

@@ -1,4 +1,4 @@
-"""A broker that coordinates one producer's transactions, and fails where a script tells it to."""
+"""A fake broker that coordinates one producer's transactions and fails where a script says so."""
 
 from __future__ import annotations
 
@@ -29,35 +29,36 @@ VERSIONS = {
     COMMIT_OFFSETS: (3, 5),
 }
 OLDER = {**VERSIONS, PRODUCE: (9, 11), END: (3, 3), COMMIT_OFFSETS: (3, 3), INIT: (2, 4)}
-"""Of a broker before transaction version 2."""
+"""API versions of a broker before transaction version 2."""
 
 Failure = ErrorCode | None
-"""None cuts the connection instead of an answer."""
+"""None closes the connection instead of replying."""
 
 
 class Asked(NamedTuple):
     api_key: int
     version: int
     epoch: int
-    """Of the producer; -1 if the request names none."""
+    """The producer's epoch; -1 if the request names none."""
     detail: Any = None
 
 
 @dataclass
 class ScriptedTransactions(ScriptedBroker):
-    """`asked` has every request but those for metadata and coordinators; `looked_up` counts the latter."""
+    """`asked` has every request except those for metadata and coordinators; `looked_up` counts the coordinator
+    lookups."""
 
     transaction_version: int = 2
     failures: dict[int, deque[Failure]] = field(default_factory=dict)
-    """What happens to the next requests of an API, before they are answered properly."""
+    """Outcomes of the next requests of an API, before ordinary replies resume."""
     always: dict[int, Failure] = field(default_factory=dict)
     does_it_anyway: bool = False
-    """What is asked is done before the connection is cut."""
+    """A request is carried out even if the connection is closed before its reply."""
     asked: list[Asked] = field(default_factory=list)
     looked_up: int = 0
     epoch: int = -1
     ends: list[bool] = field(default_factory=list)
-    """How transactions ended: a repetition of the same end is not one of its own."""
+    """The results of the transactions, without retries of the same EndTxn."""
     committed_offsets: list[Any] = field(default_factory=list)
 
     def fail(self, api_key: int, *failures: Failure) -> None:

@@ -1,6 +1,6 @@
-"""A server with a stub in place of the handlers, and a client that speaks frames: for the tests of the server.
+"""A server with a stub in place of the handlers, and a client that sends frames, for tests of the server.
 
-A request is a kind (one byte), three bytes of nothing, a number (four bytes) and a payload.
+A request is a kind (one byte), three padding bytes, a number (four bytes) and a payload.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ P = ParamSpec("P")
 
 
 def on_uvloop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """Runs a test on the event loop that the broker runs on, and ends it if it hangs."""
+    """Runs a test on uvloop, the broker's event loop, with a timeout."""
 
     @functools.wraps(test)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -55,7 +55,7 @@ class StubConnection:
 
 
 class Stub:
-    """Answers by the request's kind; futures and coroutines wait until the test completes them by their number."""
+    """Replies by the request's kind; futures and coroutines wait until the test completes them by number."""
 
     def __init__(self) -> None:
         self.seen: list[int] = []
@@ -106,7 +106,7 @@ class Stub:
 
 
 def config_of(**settings: int) -> BrokerConfig:
-    """Settings by Kafka's names, with `_` for `.`."""
+    """Builds a configuration from Kafka's names, with `_` for `.`."""
     config = parse_broker_config({name.replace("_", "."): str(value) for name, value in settings.items()})
     assert isinstance(config, BrokerConfig), config
     return config
@@ -149,7 +149,7 @@ class Client:
         return [struct.unpack_from(">i", await self.reply(), 4)[0] for _ in range(count)]
 
     async def is_closed_by_server(self) -> bool:
-        """Waits for the end; the test's timeout ends it if it never comes."""
+        """Waits for end of file; the test's timeout applies if it never arrives."""
         with contextlib.suppress(ConnectionError):
             while await self._reader.read(1 << 16):
                 pass
@@ -163,19 +163,19 @@ class Client:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Waits for something that must happen; the test's timeout ends it if it never does."""
-    while not condition():  # noqa: ASYNC110 - what is waited for are plain attributes
+    """Waits until a condition holds; the test's timeout applies if it never does."""
+    while not condition():  # noqa: ASYNC110 - the conditions read plain attributes
         await asyncio.sleep(0.002)
 
 
 async def settled(turns: int = 20) -> None:
-    """Lets the loop do whatever it has to do: for showing that something does not happen."""
+    """Lets the loop run everything that is ready, to show that something does not happen."""
     for _ in range(turns):
         await asyncio.sleep(0.002)
 
 
 async def answers(port: int) -> bool:
-    """Whether the server serves a new client."""
+    """Returns whether the server answers a new client."""
     client = await Client.connect(port)
     client.send(request(ECHO, 7))
     answered: Awaitable[list[int]] = client.reply_numbers(1)

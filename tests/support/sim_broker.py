@@ -1,7 +1,7 @@
 """A broker on a simulated disk, catalog and clock. Time passes only while the test waits for something.
 
-The loop is asyncio's own; whatever the broker does later it asks of the simulated clock, which `until` and `settle`
-drive.
+The event loop is asyncio's own. The broker schedules everything later on the simulated clock, which `until` and
+`settle` advance.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class BrokerBench:
             number += 1
             yield UUID(int=number)
 
-    # -- life ------------------------------------------------------------------------------------------------
+    # -- lifecycle -------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         config = parse_broker_config(self.properties)
@@ -98,7 +98,7 @@ class BrokerBench:
     # -- time ------------------------------------------------------------------------------------------------
 
     async def until(self, awaitable: Awaitable[T]) -> T:
-        """Lets time pass in steps of a millisecond until the awaitable is done."""
+        """Advances time in steps of a millisecond until the awaitable is done."""
         task = asyncio.ensure_future(awaitable)
         for _ in range(TURNS_MAX):
             await self._turn()
@@ -157,7 +157,7 @@ class BrokerBench:
         return self.partition(name, index).append(memoryview(data), self.clock.now_ms())
 
     async def produce(self, name: str, index: int = 0, **options: object) -> int | ErrorCode:
-        """Appends one batch and waits for its acknowledgement: the base offset, or the error."""
+        """Appends one batch and waits for its acknowledgement. Returns the base offset or the error."""
         outcome = self.append(name, index, **options)  # type: ignore[arg-type]  # the options of append
         if isinstance(outcome, Refused):
             return outcome.error
@@ -171,7 +171,7 @@ class BrokerBench:
         return outcome.base_offset if error is ErrorCode.none else error
 
     async def values(self, name: str, index: int = 0) -> list[bytes]:
-        """The values of all records that a reader gets."""
+        """Returns the values of all records that a reader gets."""
         partition = self.partition(name, index)
         offset, found = partition.log_start_offset, list[bytes]()
         while offset < partition.high_watermark:

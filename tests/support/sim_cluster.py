@@ -1,4 +1,4 @@
-"""Brokers of a cluster on simulated hosts, in virtual time, for tests of one thing at a time.
+"""Brokers of a cluster on simulated hosts, in virtual time, for tests of one behaviour each.
 
 with SimWorld(1) as world:
     bench = ClusterBench(world)
@@ -76,7 +76,7 @@ class ClusterBench:
         self.programs[number].broker = None
 
     def boot(self, number: int) -> None:
-        """Returns when it is registered."""
+        """Starts a broker; returns when it is registered."""
         self.host(number).boot()
         self.until(self.programs[number].broker_is_in)
 
@@ -88,10 +88,10 @@ class ClusterBench:
     def until(self, is_reached: Any, timeout_s: float = 60) -> None:
         self.world.run_until(is_reached, timeout_s=timeout_s)
 
-    # -- what is where -----------------------------------------------------------------------------------------
+    # -- where things are --------------------------------------------------------------------------------------
 
     def find(self, number: int, topic: str, index: int = 0) -> Partition | None:
-        """The replica of a running broker."""
+        """Returns the replica of a running broker."""
         broker = self.programs[number].broker
         found = broker.topics.get(topic) if broker is not None and self.host(number).is_running else None
         return found.partition(index) if found is not None else None
@@ -102,7 +102,7 @@ class ClusterBench:
         return partition
 
     def leader(self, topic: str, index: int = 0) -> int:
-        """The running broker that leads, or -1."""
+        """Returns the running broker that leads, or -1."""
         for number in self.ids:
             partition = self.find(number, topic, index)
             if partition is not None and partition.leading is not None:
@@ -137,7 +137,7 @@ class ClusterBench:
         return found
 
     async def ask(self, number: int, api: ClientApi, body: dict[str, Any]) -> Any:
-        """One request to one broker."""
+        """Sends one request to one broker."""
         connection = await open_connection(
             Address(self.name(number), 9092),
             client_id="test",

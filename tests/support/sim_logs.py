@@ -1,7 +1,7 @@
-"""Logs of one broker on a simulated disk, for tests that look at one thing at a time.
+"""Logs of one broker on a simulated disk, for tests of one behaviour each.
 
-`LogBench` opens a store of logs, appends batches, lets time pass, pulls the plug and starts again. Nothing happens
-by itself: a test says when time passes.
+`LogBench` opens a store of logs, appends batches, advances time, cuts the power and restarts. Time passes only when a
+test says so.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SMALL_SEGMENTS = {"segment.bytes": "4096", "index.interval.bytes": "256"}
 
 
 def config_of(**settings: str) -> TopicConfig:
-    """`_` for `.`; `durability` stands for `ottla.durability`."""
+    """Builds a topic configuration; `_` stands for `.` and `durability` for `ottla.durability`."""
     given = {key.replace("_", "."): value for key, value in settings.items()}
     if "durability" in given:
         given["ottla.durability"] = given.pop("durability")
@@ -56,7 +56,7 @@ def batch_of(
     base_offset: int = 0,
     leader_epoch: int = 1,
 ) -> bytes:
-    """The last of the timestamps holds for all records that follow."""
+    """Encodes a batch. The last timestamp applies to all remaining records."""
     times = list(timestamps_ms)
     records = [
         Record(base_offset + i, times[min(i, len(times) - 1)], b"key", value, ()) for i, value in enumerate(values)
@@ -73,8 +73,8 @@ def batch_of(
 
 
 class InlineQueue:
-    """A queue that writes at once when nothing waits, as the real one does with small writes: `done` comes before
-    `write` returns."""
+    """A queue that writes synchronously when it is empty, as the real one does with small writes: `done` is called
+    before `write` returns."""
 
     def __init__(self, queue: DiskQueue) -> None:
         self._queue = queue
@@ -96,7 +96,7 @@ class InlineQueue:
 
 
 class LogBench:
-    """Log `n` is of the class `durability[n]`."""
+    """Log `n` has the durability class `durability[n]`."""
 
     def __init__(
         self,
@@ -119,12 +119,12 @@ class LogBench:
         self.disk = SimDisk(self.clock, seed=seed)
         self.reports: list[str] = []
         self.deleted: set[TopicId] = set()
-        """Topics that the catalog knows to be deleted."""
+        """Topics that are deleted in the catalog."""
         self.epoch = 0
         self.store: LogStore
         self.start()
 
-    # -- life ------------------------------------------------------------------------------------------------
+    # -- lifecycle -------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         self.epoch += 1
@@ -141,7 +141,7 @@ class LogBench:
         self.store.recover(self.configs.items(), self.deleted)
 
     def crash(self, keep: Keep = "none", *, seed: int = 0) -> None:
-        """Pulls the plug (or, with `all`, kills the process); `start` goes on from what is left."""
+        """Cuts the power (or, with `all`, kills the process); `start` continues from what the disk kept."""
         survivor = self.disk.crash(seed, keep=keep)
         self.clock = SimClock(self.clock.now_ms())
         self.disk = SimDisk(self.clock, seed=survivor.seed, capacity_bytes=survivor.capacity_bytes)
@@ -177,7 +177,7 @@ class LogBench:
         directory = self.store.directory_of(key_of(number))
         return self.disk.files.list_dir(directory) if self.disk.files.exists(directory) else []
 
-    # -- what happens ----------------------------------------------------------------------------------------
+    # -- operations ------------------------------------------------------------------------------------------
 
     def append(
         self,
@@ -188,7 +188,7 @@ class LogBench:
         timestamp_ms: int | None = None,
         producer: tuple[int, int, int] = (-1, -1, -1),
     ) -> bytes | Refused:
-        """The batch as it was appended. `producer` is (id, epoch, sequence)."""
+        """Appends a batch and returns it as stored. `producer` is (id, epoch, sequence)."""
         log = self.log(number)
         first = log.end_offset
         values = [(b"%012d." % (first + i)) * (value_bytes // 13 + 1) for i in range(records)]
@@ -210,7 +210,7 @@ class LogBench:
         return bytes(batch)
 
     def fill(self, number: int = 0, *, batches: int = 40, **options: int) -> list[bytes]:
-        """Appends and settles; nothing may be refused."""
+        """Appends batches and settles; none may be rejected."""
         appended: list[bytes] = []
         for _ in range(batches):
             batch = self.append(number, **options)  # type: ignore[arg-type]  # the options of append that are numbers
@@ -223,22 +223,22 @@ class LogBench:
         self.clock.advance(ms)
 
     def flush(self) -> None:
-        """Everything is synced and checkpointed when this returns."""
+        """Syncs and checkpoints everything before it returns."""
         done: list[bool] = []
         self.flusher.run(lambda: done.append(True), list(self.store.logs.values()), everything=True)
         self.settle()
         assert done, "the flush does not end"
 
     def retain(self, number: int = 0) -> None:
-        """Retention, twice: the start moves and is checkpointed, then the files go."""
+        """Applies retention twice: the first run moves the start and checkpoints it, the second deletes the files."""
         for _ in range(2):
             apply_retention(self.log(number), self.flusher, self.clock.now_ms())
             self.settle()
 
-    # -- what is seen ----------------------------------------------------------------------------------------
+    # -- observations ----------------------------------------------------------------------------------------
 
     def read(self, offset: int, number: int = 0, *, max_bytes: int = 1) -> list[bytes] | ErrorCode:
-        """The batches of one read, or the error code."""
+        """Returns the batches of one read, or the error code."""
         log = self.log(number)
         part = log.read(offset, max_bytes, log.acknowledged_end)
         if isinstance(part, ColdRead):
@@ -246,7 +246,7 @@ class LogBench:
         return part.error if isinstance(part, Refused) else split(part)
 
     def read_all(self, number: int = 0) -> list[bytes]:
-        """Everything from the log's start on."""
+        """Reads everything from the log's start on."""
         log = self.log(number)
         found: list[bytes] = []
         offset = log.start_offset

@@ -1,4 +1,4 @@
-"""Two ends of a simulated connection that note what happens to them, for the tests of streams and of the network."""
+"""Two endpoints of a simulated connection that record their events, for tests of streams and of the network."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PORT = 7000
 
 
 class Peer(asyncio.Protocol):
-    """Notes what happens to it. `keeps_open`: it goes on writing after the other end has stopped."""
+    """Records its events. With `keeps_open` it continues to write after the other end has stopped."""
 
     def __init__(self, *, keeps_open: bool = False) -> None:
         self.keeps_open = keeps_open
@@ -81,7 +81,7 @@ class BufferedPeer(asyncio.BufferedProtocol):
 
 
 def on(host: SimHost, action: Callable[[], object]) -> None:
-    """Runs it as a callback of the host."""
+    """Runs a function as a callback of the host."""
     host.loop.call_soon(action)
     host.world.run_for(0.001)
 
@@ -100,7 +100,7 @@ async def listen(host: SimHost, peers: list[Peer], port: int = PORT, **options: 
 
 
 def connected(world: SimWorld, *, keeps_open: bool = False) -> tuple[Peer, Peer]:
-    """A peer on the client's host and one on the server's, with a connection between them."""
+    """Connects a peer on the client's host with one on the server's."""
     peers: list[Peer] = []
     client, server = world.hosts["client"], world.hosts["server"]
     server.spawn(listen(server, peers, keeps_open=keeps_open))
@@ -112,7 +112,7 @@ def connected(world: SimWorld, *, keeps_open: bool = False) -> tuple[Peer, Peer]
 
 def connect_error(world: SimWorld, name: str = "server") -> OSError:
     async def connect() -> OSError:
-        with pytest.raises(OSError) as failure:  # noqa: PT011 - which one is what the tests look at
+        with pytest.raises(OSError) as failure:  # noqa: PT011 - the tests check which OSError it is
             await world.hosts["client"].loop.create_connection(Peer, name, PORT)
         return failure.value
 

@@ -1,4 +1,4 @@
-"""Transactions in a log, and a reader of committed records that looks at the log as a broker's client does."""
+"""Transactions in a log, and a reader of committed records that filters as a broker's client does."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AnyLog = FileLog | MemoryLog
 def append_in_transaction(
     log: AnyLog, rows: Iterable[tuple[bytes, bytes | None]], producer: tuple[int, int, int], *, leader_epoch: int = 1
 ) -> int:
-    """The batch's offset. `producer` is its id, its epoch and the first sequence."""
+    """Appends a batch and returns its offset. `producer` is its id, its epoch and the first sequence."""
     records = [Record(place, log.shared.clock.now_ms(), key, value) for place, (key, value) in enumerate(rows)]
     batch = encode_batch(
         records,
@@ -31,7 +31,7 @@ def append_in_transaction(
 def end_transaction(
     log: AnyLog, producer: tuple[int, int], *, commit: bool, coordinator_epoch: int = 0, leader_epoch: int = 1
 ) -> int:
-    """The marker's offset."""
+    """Appends a marker and returns its offset."""
     marker = end_transaction_batch(
         ControlKind.commit if commit else ControlKind.abort,
         producer_id=producer[0],
@@ -45,7 +45,7 @@ def end_transaction(
 def append(log: AnyLog, batch: bytearray, leader_epoch: int) -> int:
     offset = log.end_offset
     assert log.refusal(len(batch)) is None
-    stamp(batch, offset, max(leader_epoch, log.epochs.latest))  # they never fall
+    stamp(batch, offset, max(leader_epoch, log.epochs.latest))  # epochs never decrease
     log.append(read_header(batch), memoryview(batch))
     return offset
 
@@ -56,8 +56,8 @@ def stable_offset(log: AnyLog) -> int:
 
 
 def committed_records(log: AnyLog, batches: Iterable[bytes], pieces_of: int = 1000) -> list[Record]:
-    """What a reader of committed records makes of these batches, which it gets so many at a time. It is told of aborted
-    transactions piece by piece, and forgets them in between."""
+    """Returns the records that a read_committed reader keeps of these batches, fetched a few at a time. It gets the
+    aborted transactions of each fetch separately and forgets them between fetches."""
     stable = stable_offset(log)
     readable = [batch for batch in batches if read_header(batch).next_offset <= stable]
     found: list[Record] = []

@@ -1,4 +1,4 @@
-"""Speaks to a broker as a transactional producer, its coordinator and a reader do: raw requests, without any client."""
+"""Sends raw requests to a broker, as a transactional producer, its coordinator and a reader do, without any client."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Send = Callable[[bytes], Awaitable[bytes]]
 class Read(NamedTuple):
     error: ErrorCode
     values: list[bytes]
-    """Of all records in the reply but those of markers."""
+    """The values of all records in the reply except markers."""
     aborted: list[tuple[int, int]] | None
     last_stable_offset: int
     high_watermark: int
@@ -59,7 +59,7 @@ class Peer:
         transactional_id: str | None = "tx",
         key: bytes | None = b"key",
     ) -> PartitionProduced:
-        """`producer` is its id, its epoch and the first sequence."""
+        """Produces a record. `producer` is its id, its epoch and the first sequence."""
         batch = self._batch(values, producer, key, transactional=transactional)
         given = transactional_id if transactional else None
         (result,) = await self._produce({partition: batch}, version, given)
@@ -68,7 +68,7 @@ class Peer:
     async def produce_to(
         self, partitions: Iterable[int], *, producer: tuple[int, int, int], version: int
     ) -> list[ErrorCode]:
-        """The same record to each, in one request."""
+        """Produces the same record to each partition in one request."""
         batches = {at: self._batch([b"%d" % at], producer, b"key", transactional=True) for at in partitions}
         return [ErrorCode(result.error) for result in await self._produce(batches, version, "tx")]
 
@@ -106,7 +106,7 @@ class Peer:
         transaction_version: int = 0,
         topic: str | None = None,
     ) -> list[ErrorCode]:
-        """What a coordinator sends."""
+        """Sends WriteTxnMarkers, as a coordinator does."""
         marker: dict[str, Any] = {
             "producer_id": producer[0],
             "producer_epoch": producer[1],
@@ -141,7 +141,7 @@ class Peer:
         return _read(data, offset)
 
     async def committed(self, partition: int = 0, max_bytes: int = 1 << 20, from_offset: int = 0) -> list[bytes]:
-        """Everything, as a consumer with read_committed understands it."""
+        """Returns all records that a read_committed consumer delivers."""
         found: list[bytes] = []
         offset = from_offset
         while True:
@@ -191,7 +191,7 @@ def _read(data: FetchedPartition, offset: int) -> Read:
 
 
 def committed_values(data: FetchedPartition, offset: int) -> tuple[list[bytes], int]:
-    """As Kafka's consumer filters: from its first offset on, a producer's records are aborted until its marker."""
+    """Filters as Kafka's consumer does: from its first offset on, a producer's records are aborted until its marker."""
     waiting = sorted(data.aborted or (), key=lambda aborted: aborted[1])
     aborted: set[int] = set()
     found: list[bytes] = []

@@ -1,4 +1,4 @@
-"""A transactional producer on a simulated cluster, by raw requests: it finds its coordinator, and comes again where a
+"""A transactional producer on a simulated cluster that sends raw requests: it finds its coordinator and retries where a
 client would."""
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def error_of(reply: Any) -> ErrorCode:
 
 
 class Session:
-    """`version` is that of the transaction protocol: 2, or 0 for clients before it."""
+    """A transactional producer. `version` is that of the transaction protocol: 2, or 0 for older clients."""
 
     def __init__(self, bench: ClusterBench, name: str, *, version: int = 2, timeout_ms: int = 60_000) -> None:
         self.bench = bench
@@ -50,9 +50,9 @@ class Session:
         self.producer = (-1, -1)
         self._sequences: dict[tuple[str, int], int] = {}
         self.added: set[tuple[str, int]] = set()
-        """In this transaction."""
+        """Partitions added to the current transaction."""
 
-    # -- its coordinator ---------------------------------------------------------------------------------------
+    # -- coordinator -------------------------------------------------------------------------------------------
 
     async def coordinator(self, kind: int = TRANSACTION, key: str | None = None) -> int:
         while True:
@@ -77,7 +77,7 @@ class Session:
         *,
         group: str | None = None,
     ) -> Any:
-        """Of the coordinator, until it says something that is not to be asked again."""
+        """Sends a request to the coordinator until the reply is not retriable."""
         while True:
             number = await (self.coordinator(GROUP, group) if group else self.coordinator())
             try:
@@ -117,7 +117,7 @@ class Session:
         return error(await self.ask(ADD_PARTITIONS, 3, body, error))
 
     async def produce(self, topic: str, *values: bytes, partition: int = 0) -> ErrorCode:
-        """A client of the old protocol adds the partition first."""
+        """Produces; a client of the old protocol adds the partition first."""
         if self.version < 2 and (topic, partition) not in self.added:
             added = await self.add(topic, partition)
             if added is not ErrorCode.none:
@@ -211,7 +211,7 @@ class Session:
         return ErrorCode(found.error_code) if found.error_code else int(found.committed_offset)
 
     async def settled_offset(self, group: str, topic: str) -> int | ErrorCode:
-        """When no transaction has one there any more."""
+        """Waits until no pending transaction holds the offset back, and returns it."""
         while True:
             found = await self.committed_offset(group, topic)
             if found is not ErrorCode.unstable_offset_commit:
@@ -220,7 +220,7 @@ class Session:
 
 
 class Reached:
-    """A broker, for one exchange."""
+    """A connection to one broker for a single exchange."""
 
     def __init__(self, bench: ClusterBench, number: int, topic: str) -> None:
         self._bench = bench

@@ -1,4 +1,5 @@
-"""A transaction coordinator with a log and a clock, and partitions with their transactions: no world around them."""
+"""A transaction coordinator with a log and a clock, and partitions with their transactions, isolated from everything
+else."""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ class Control:
 
 @dataclass
 class PartitionLog:
-    """Each entry has one offset. What is appended is committed at once unless the watermark is held back."""
+    """A partition's log in which each entry has one offset. Entries are committed at once unless the high watermark is
+    held."""
 
     entries: list[Batch | Control] = field(default_factory=list)
     table: PartitionTransactions = field(default_factory=PartitionTransactions)
@@ -89,7 +91,7 @@ class PartitionLog:
         return ErrorCode.none
 
     def truncate(self, to: int) -> None:
-        """A new leader that has less."""
+        """Truncates the log, as a new leader with a shorter log does."""
         del self.entries[to:]
         assert self.table.truncate_to(to)
 
@@ -101,7 +103,7 @@ class PartitionLog:
 
 
 def record(table: PartitionTransactions, offset: int, entry: Batch | Control) -> None:
-    """As the log has it: a control batch has no version of the protocol in it."""
+    """Returns the entry as the log stores it: a control batch does not contain a protocol version."""
     if isinstance(entry, Control):
         table.record_marker(entry.marker._replace(transaction_version=0), offset, entry.timestamp_ms)
     else:
@@ -111,7 +113,7 @@ def record(table: PartitionTransactions, offset: int, entry: Batch | Control) ->
 
 
 class Coordinated:
-    """What is appended is committed at once; effects wait until somebody performs them."""
+    """A coordinator whose appends are committed at once; effects wait until a test performs them."""
 
     def __init__(self, config: TransactionConfig | None = None) -> None:
         self.config = config or TransactionConfig()
@@ -149,13 +151,13 @@ class Coordinated:
         self._take(self.coordinator.loaded(self.epoch, self.now))
 
     def send(self, request: Request) -> int:
-        """The ticket."""
+        """Sends a command and returns its ticket."""
         ticket = next(self._tickets)
         self._take(self.coordinator.handle(ticket, request, self.now))
         return ticket
 
     def ask(self, kind: type[T], request: Request) -> T:
-        """What is answered at once."""
+        """Sends a command that is answered at once and returns the reply."""
         ticket = self.send(request)
         assert ticket in self.answers, f"{request} has to wait"
         reply = self.answers.pop(ticket)
@@ -170,7 +172,7 @@ class Coordinated:
         self.elapsed_ms = until_ms
 
     def allocate(self) -> None:
-        """Ids that were asked for while there were none."""
+        """Allocates ids that were requested while none were available."""
         self.has_producer_ids = True
         while self._allocations:
             name = self._allocations.pop(0)
@@ -195,7 +197,7 @@ class Coordinated:
         )
 
     def complete(self) -> None:
-        """All markers are written."""
+        """Writes all markers and completes the transaction."""
         while self.markers:
             self.report(self.markers.pop(0))
 

@@ -1,1 +1,1 @@
-"""Rules of style as tests: sizes, names, imports, and nothing in the repository that belongs to one machine."""
+"""Style rules as tests: sizes, names, imports, and no traces of one machine in the repository."""

@@ -1,4 +1,4 @@
-"""The page docs/internals/layers.md, made of the import contracts in pyproject.toml."""
+"""Generates the page docs/internals/layers.md from the import contracts in pyproject.toml."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _names(layer: str) -> list[str]:
 
 
 def _diagram(layers: list[str]) -> str:
-    """One box a layer, the highest first."""
+    """Draws one box per layer, the highest first."""
     lines = ["```text"]
     edge = "+" + "-" * (WIDTH - 2) + "+"
     for layer in layers:

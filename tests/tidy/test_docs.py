@@ -1,4 +1,5 @@
-"""Generated pages are fresh, and everything that a page names exists: links, anchors, tests, files and safety rules."""
+"""Generated pages are up to date, and everything that a page names exists: links, anchors, tests, files, safety
+rules."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ def text_of(path: Path) -> str:
 
 
 def targets(page: Path) -> Iterator[tuple[str, str]]:
-    """Paths and anchors of the page's links, without those to other sites. A path is empty for the page itself."""
+    """Paths and anchors of the page's links, except external ones. A path is empty for the page itself."""
     for target in LINK.findall(CODE.sub("", FENCED.sub("", text_of(page)))):
         if "://" not in target:
             path, _, anchor = target.partition("#")
@@ -54,7 +55,7 @@ def targets(page: Path) -> Iterator[tuple[str, str]]:
 
 @cache
 def anchors(page: Path) -> frozenset[str]:
-    """Those of the page's headings, as MkDocs and code hosts make them."""
+    """Anchors of the page's headings, as MkDocs and code hosts generate them."""
     found: set[str] = set()
     for _, title in HEADING.findall(FENCED.sub("", text_of(page))):
         plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title).replace("`", "")
@@ -89,7 +90,7 @@ def test_every_page_is_in_the_navigation() -> None:
 
 
 def test_pages_name_only_tests_and_files_that_exist() -> None:
-    """A guarantee that names a test which does not exist is not tested."""
+    """A guarantee whose named test does not exist is not tested."""
     sources = "".join(text_of(path) for path in files() if re.match(r"tests/.*\.py$", relative(path)))
     there = set(re.findall(r"def (test_\w+)", sources)) | {path.stem for path in files()}
     for page in (path for path in PAGES if path.name != "CHANGELOG.md"):
@@ -127,7 +128,7 @@ def test_every_decision_is_listed() -> None:
 
 @pytest.mark.parametrize("page", [path for path in PAGES if relative(path) not in GENERATED], ids=relative)
 def test_lines_of_prose_fit(page: Path) -> None:
-    """Tables, code and single words that are longer cannot be wrapped."""
+    """Tables, code and longer single words cannot be wrapped."""
     long = [
         f"{relative(page)}: {line[:60]}..."
         for line in INDENTED.sub("", FENCED.sub("", text_of(page))).splitlines()
@@ -140,7 +141,7 @@ def test_lines_of_prose_fit(page: Path) -> None:
 
 
 def referring() -> list[Path]:
-    """The files that may refer to a rule, but for this one, which has the patterns."""
+    """The files that may refer to a rule, except this one, which has the patterns."""
     suffixes = {".py", ".pyx", ".pyi", ".md", ".proto", ".toml"}
     folders = ("src/", "tests/", "docs/", "examples/")
     found = [path for path in files() if path.suffix in suffixes and relative(path).startswith(folders)]
@@ -186,7 +187,7 @@ def test_safety_rules_name_their_broken_variants() -> None:
 
 
 def test_safety_rules_name_files_that_exist() -> None:
-    """That page names test files relative to tests/, and the file after a test is the one that has it."""
+    """That page names test files relative to tests/; the file after a test contains it."""
     text = " ".join(text_of(SAFETY_PAGE).split())
     folder = ROOT / "tests"
     wrong = [name for name in re.findall(r"`([\w/]+/test_\w+\.py)`", text) if not (folder / name).exists()]

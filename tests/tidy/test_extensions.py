@@ -1,4 +1,4 @@
-"""Each Cython module has types, a plain Python twin that is its oracle, and is really built where it can be."""
+"""Each Cython module has type stubs and a plain Python twin as its oracle, and is built where possible."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EXTENSIONS = [path for path in package_sources() if path.suffix == ".pyx"]
 
 
 def twins_of(extension: Path) -> list[Path]:
-    """The Python modules beside it that take over when it is not built."""
+    """The Python modules beside it that replace it when it is not built."""
     modules = [path for path in package_sources() if path.parent == extension.parent and path.suffix == ".py"]
     return [
         path

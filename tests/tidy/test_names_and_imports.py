@@ -1,6 +1,6 @@
-"""Names that explain themselves, and layers that know only what is below them.
+"""Names are descriptive, and layers import only lower layers.
 
-import-linter keeps the layers of the Python modules; it does not read Cython, so that part is here.
+import-linter checks the layers of Python modules; it does not read Cython, so that part is here.
 """
 
 from __future__ import annotations

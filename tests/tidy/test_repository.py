@@ -1,4 +1,4 @@
-"""What is in the repository: nothing of one machine, no empty folder of tests, a changelog that goes on."""
+"""The repository contains nothing of one machine, no empty test folder, and a continuous changelog."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 from tests.tidy.tree import ROOT, files, lines, relative
 
-# Written in two halves, so that this file does not break its own rule.
+# Split in two, so that this file does not break its own rule.
 MACHINE_PATHS = tuple("/" + name + "/" for name in ("work", "root", "home", "Users", "tmp"))
 REGISTRY_HOSTS = tuple(
     ".".join(parts)
@@ -31,7 +31,7 @@ def text_lines() -> list[tuple[str, int, str]]:
     for path in files():
         try:
             found += [(relative(path), number, line) for number, line in enumerate(lines(path), 1)]
-        except (UnicodeDecodeError, FileNotFoundError):  # not text; or a running test took its file away
+        except (UnicodeDecodeError, FileNotFoundError):  # not text, or removed by a running test
             continue
     return found
 

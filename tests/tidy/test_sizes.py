@@ -1,4 +1,4 @@
-"""A function reads in one screen, a module in a few."""
+"""A function fits on one screen, a module on a few."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_lines_fit() -> None:
 
 
 def test_modules_are_short() -> None:
-    """A module above the first limit is worth a look, one above the second has to be split."""
+    """A module above the first limit gets a warning, one above the second has to be split."""
     sizes = {relative(path): len(lines(path)) for path in sources()}
     noted = sorted(((count, name) for name, count in sizes.items() if count > MODULE_LINES_WARN), reverse=True)
     if noted:
@@ -63,7 +63,7 @@ def functions(path: Path) -> Iterator[tuple[str, int, int]]:
 
 
 def cython_functions(source: list[str]) -> Iterator[tuple[str, int, int]]:
-    """By indentation: a function ends before the first line that is not deeper than its own first line."""
+    """By indentation: a function ends before the first line that is not indented deeper than its first line."""
     for start, line in enumerate(source):
         found = CYTHON_FUNCTION.match(line)
         if found is None:

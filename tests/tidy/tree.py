@@ -1,4 +1,4 @@
-"""The files of the repository, as the rules see them."""
+"""The files of the repository that the rules apply to."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SOURCE_SUFFIXES = frozenset({".py", ".pyx", ".pyi"})
 
 @cache
 def files() -> tuple[Path, ...]:
-    """Every file that is tracked or would be: what git ignores does not count."""
+    """Every file that is tracked or would be, without ignored ones."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,

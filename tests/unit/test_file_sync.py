@@ -1,4 +1,4 @@
-"""Syncing of files and of names."""
+"""Syncing of files and directory entries."""
 
 from __future__ import annotations
 

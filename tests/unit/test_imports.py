@@ -1,4 +1,4 @@
-"""What a process imports when it starts, and what it does not."""
+"""The modules that a process imports when it starts, and those it must not import."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ HEAVY = ("hypothesis", "pydantic", "pyarrow", "numpy", "rich")
 
 def test_a_broker_and_a_client_start_without_heavy_modules() -> None:
     """kio would import hypothesis where it is installed, as it is here, and newer versions of typer import pydantic:
-    half a second and 20 MB of every process."""
+    half a second and 20 MB for every process."""
     modules = "ottla.broker.app, ottla.cli.up.commands, ottla.client.consumer.consumer"
     script = f"import sys, {modules}; print(*set({HEAVY}) & set(sys.modules))"
     found = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)

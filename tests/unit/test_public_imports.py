@@ -1,4 +1,4 @@
-"""Names that programs of users import. A move inside the package must not change them."""
+"""Names that user programs import. A move inside the package must not change them."""
 
 from __future__ import annotations
 

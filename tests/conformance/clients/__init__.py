@@ -1,1 +1,1 @@
-"""Five clients behind one interface, so that one test speaks for all of them."""
+"""Five clients behind one interface, so that one test covers all of them."""

@@ -1,4 +1,4 @@
-"""aiokafka, on asyncio. Each call runs a loop of its own."""
+"""aiokafka, on asyncio. Each call runs its own event loop."""
 
 from __future__ import annotations
 

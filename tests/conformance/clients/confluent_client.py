@@ -40,7 +40,7 @@ class ConfluentClient(Client):
         self._admin = AdminClient({"bootstrap.servers": bootstrap})
 
     def close(self) -> None:
-        """The library ends an administrator, and its threads that look for brokers, when nobody has it any more."""
+        """Drops the admin client: the library ends it and its threads when the last reference is gone."""
         del self._admin
 
     def create_topic(self, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
@@ -153,7 +153,7 @@ class ConfluentClient(Client):
         return low, high
 
     def _ask_again(self, ask: Callable[[Consumer], T]) -> T:
-        """This library leaves it to its users to ask a new leader again that does not know yet."""
+        """Retries while a new leader does not know the partition yet, which this library leaves to its users."""
         deadline = time.monotonic() + TIMEOUT_S
         with _Reading(self.bootstrap) as consumer:
             while True:
@@ -166,7 +166,7 @@ class ConfluentClient(Client):
 
 
 class _Reading:
-    """A consumer that is closed after use. It has a group name because the library demands one, and no group."""
+    """A consumer that is closed after use. It has a group id because the library requires one, but joins no group."""
 
     def __init__(self, bootstrap: str) -> None:
         self._consumer = Consumer(
@@ -206,6 +206,6 @@ def _one(futures: Mapping[Any, Any]) -> Any:
 
 
 def _refused(error: KafkaError) -> Exception:
-    if error.code() < 0:  # one of the library's own: no answer of the broker
+    if error.code() < 0:  # an error of the library, not a reply of the broker
         return RuntimeError(f"{error.name()}: {error.str()}")
     return RefusedByBroker(error.code(), error.str())

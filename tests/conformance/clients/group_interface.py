@@ -1,4 +1,4 @@
-"""What the tests ask of a client as a member of a group, and as an administrator of groups."""
+"""The interface of a client as a member of a group and as an administrator of groups."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ Offsets = dict[tuple[str, int], int]
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A group, as an administrator sees it."""
+    """The description of a group that an administrator gets."""
 
     state: str
     members: tuple[tuple[str, str, frozenset[tuple[str, int]]], ...] = ()
-    """Client id, host, and what each one is assigned."""
+    """Client id, host and assignment of each member."""
 
 
 class GroupUser(ABC):
-    """One client library. Every call is complete in itself."""
+    """One client library. Every call is self-contained."""
 
     name: str
     protocols: tuple[str, ...] = (CLASSIC,)
@@ -36,14 +36,14 @@ class GroupUser(ABC):
 
     @abstractmethod
     def consume(self, group: str, topic: str, count: int, protocol: str = CLASSIC) -> list[bytes]:
-        """Joins, reads so many records (the others are those of a batch that it got with them), commits and leaves.
+        """Joins, reads at least that many records (plus the rest of the last batch), commits and leaves.
 
-        What it has read is committed by offset: a commit of "the position" is what the library takes for it, and some
-        leave out a partition whose leader has just moved.
+        Commits explicit offsets: a commit of the position depends on the library, and some leave out a partition whose
+        leader has just moved.
         """
 
     def groups(self) -> dict[str, str | None]:
-        """Names and, where the library tells them, states."""
+        """Returns group names and, where the library has them, states."""
         raise NotImplementedError
 
     def describe(self, group: str) -> Described:

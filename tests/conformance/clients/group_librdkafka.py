@@ -32,7 +32,7 @@ def settings(bootstrap: str, group: str, protocol: str) -> dict[str, Any]:
 
 @contextmanager
 def member(bootstrap: str, group: str, topic: str, protocol: str = CLASSIC) -> Iterator[Consumer]:
-    """A member of a group that has its assignment; it leaves in the end."""
+    """Yields a group member that has its assignment; it leaves at the end."""
     consumer = Consumer(settings(bootstrap, group, protocol))
     try:
         consumer.subscribe([topic])
@@ -46,7 +46,7 @@ def member(bootstrap: str, group: str, topic: str, protocol: str = CLASSIC) -> I
 
 
 def read_and_commit(consumer: Consumer, topic: str, count: int) -> list[bytes]:
-    """So many records, or what came of them in time. What was read is committed by offset."""
+    """Reads that many records, or those that arrive in time. Commits the offsets of what was read."""
     found: list[bytes] = []
     read_up_to: dict[int, int] = {}
     deadline = time.monotonic() + TIMEOUT_S
@@ -117,7 +117,7 @@ class KcatGroupUser(GroupUser):
     is_admin = False
 
     def consume(self, group: str, topic: str, count: int, protocol: str = CLASSIC) -> list[bytes]:
-        """It commits what it has seen when it ends."""
+        """Reads records; kcat commits when it ends."""
         command = ["kcat", "-b", self.bootstrap, "-q", "-G", group, "-c", str(count), "-D", "\n"]
         command += ["-X", "auto.offset.reset=earliest", "-X", f"session.timeout.ms={SESSION_MS}", topic]
         done = subprocess.run(command, capture_output=True, timeout=TIMEOUT_S * 2, check=True)
@@ -125,7 +125,7 @@ class KcatGroupUser(GroupUser):
 
 
 def _words(name: str) -> str:
-    """PREPARING_REBALANCING and the like, as the broker says it."""
+    """Returns PREPARING_REBALANCING and the like as the broker writes it."""
     return name.title().replace("_", "")
 
 

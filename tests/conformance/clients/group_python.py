@@ -37,7 +37,7 @@ class KafkaPythonGroupUser(GroupUser):
         )
         deadline = time.monotonic() + TIMEOUT_S
         while len(found) < count and (left_s := deadline - time.monotonic()) > 0:
-            # As long as it takes: a poll that ends in the midst of a rebalance forgets the assignment that comes then.
+            # Without a short timeout: a poll that ends during a rebalance discards the assignment that follows.
             for place, messages in consumer.poll(timeout_ms=int(left_s * 1000), max_records=count - len(found)).items():
                 found += [message.value for message in messages]
                 read_up_to[place] = OffsetAndMetadata(messages[-1].offset + 1, "", -1)
@@ -93,7 +93,7 @@ def _assigned(member: Mapping[str, Any]) -> frozenset[tuple[str, int]]:
 
 
 def _raise_first(outcomes: Any) -> None:
-    """By partition, an error's class, which is NoError if there is none."""
+    """Raises the first error of a result: an error class per partition, NoError if there is none."""
     for error in outcomes.values():
         if error.errno != 0:
             raise RefusedByBroker(error.errno, error.message)

@@ -1,4 +1,4 @@
-"""What the tests ask of a client, and what each client can be asked."""
+"""The interface that the tests use for every client, and the optional features of clients."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class Ability(Enum):
-    """What not every client has."""
+    """Features that not every client has."""
 
     ADMIN = auto()
     IDEMPOTENCE = auto()
@@ -44,11 +44,11 @@ class Record:
     offset: int | None = None
 
     def content(self) -> Record:
-        """Without what the broker adds."""
+        """Returns the record without the fields that the broker adds."""
         return replace(self, offset=None, timestamp_ms=None)
 
 
-class RefusedByBroker(Exception):  # noqa: N818 - named after what happened
+class RefusedByBroker(Exception):  # noqa: N818 - named after the event
     """A client reported one of Kafka's errors."""
 
     def __init__(self, code: int, message: str | None) -> None:
@@ -58,7 +58,7 @@ class RefusedByBroker(Exception):  # noqa: N818 - named after what happened
 
 
 def until_led(call: Callable[[], T]) -> T:
-    """For libraries that ask the leader once, and leave it to their users to ask the next one."""
+    """Retries a call for libraries that ask the leader only once and leave retries to their users."""
     deadline = time.monotonic() + TIMEOUT_S
     while True:
         try:
@@ -70,7 +70,7 @@ def until_led(call: Callable[[], T]) -> T:
 
 
 class Client(ABC):
-    """One client library. Every call is complete in itself: it connects, does its work and waits for the outcome."""
+    """One client library. Every call is self-contained: it connects, does its work and waits for the outcome."""
 
     name: str
     abilities: frozenset[Ability]
@@ -78,7 +78,7 @@ class Client(ABC):
     def __init__(self, bootstrap: str, replicas: int = 1) -> None:
         self.bootstrap = bootstrap
         self.replicas = replicas
-        """Of the topics that it creates."""
+        """The replication factor of the topics that it creates."""
 
     @abstractmethod
     def create_topic(self, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None: ...
@@ -94,19 +94,19 @@ class Client(ABC):
         acks: int = -1,
         pause_ms: float = 0,
     ) -> list[int]:
-        """Writes in this order, with a pause after each, and waits for the acknowledgements. Returns the offsets."""
+        """Writes records in order, with a pause after each, and waits for the acknowledgements. Returns the offsets."""
 
     @abstractmethod
     def read(self, topic: str, count: int, *, partition: int = 0, offset: int = 0) -> list[Record]:
-        """Reads by assignment from an offset on, until it has so many, or for some seconds."""
+        """Reads by assignment from an offset on until it has that many records, or for some seconds."""
 
     @abstractmethod
     def topics(self) -> dict[str, int]:
-        """Names and partition counts."""
+        """Returns names and partition counts."""
 
     @abstractmethod
     def offset_for_time(self, topic: str, timestamp_ms: int, *, partition: int = 0) -> int | None:
-        """The first offset at or after a time; None if there is none."""
+        """Returns the first offset at or after a time; None if there is none."""
 
     def delete_topic(self, topic: str) -> None:
         raise NotImplementedError
@@ -124,12 +124,12 @@ class Client(ABC):
         raise NotImplementedError
 
     def delete_records(self, topic: str, before: int, *, partition: int = 0) -> int:
-        """Returns the new first offset."""
+        """Deletes records and returns the new first offset."""
         raise NotImplementedError
 
     def ends(self, topic: str, *, partition: int = 0) -> tuple[int, int]:
-        """The first offset and the one after the last."""
+        """Returns the first offset and the one after the last."""
         raise NotImplementedError
 
-    def close(self) -> None:  # noqa: B027 - most clients keep nothing running
-        """Ends what the client keeps running."""
+    def close(self) -> None:  # noqa: B027 - most clients have nothing to close
+        """Stops everything that the client runs."""

@@ -73,7 +73,7 @@ class JavaClient(Client):
             try:
                 return {name: int(partitions) for name, partitions in self.ask("topics")}
             except RefusedByBroker as refused:
-                # The names are listed first and described then: one that is deleted in between is asked for in vain.
+                # The names are listed first and then described: a topic deleted in between no longer exists.
                 if refused.error is not ErrorCode.unknown_topic_or_partition:
                     raise
 

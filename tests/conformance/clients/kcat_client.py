@@ -44,7 +44,7 @@ class KcatClient(Client):
         acks: int = -1,
         pause_ms: float = 0,
     ) -> list[int]:
-        """Writes runs of records with one set of headers by one kcat each, as its headers are an argument."""
+        """Runs one kcat for each run of records with the same headers, since headers are a command-line argument."""
         for (partition, headers), run in itertools.groupby(records, lambda r: (r.partition, r.headers)):
             options = ["-P", "-t", topic, "-p", str(partition), "-Z", "-K", KEY_END, "-D", RECORD_END, "-z", codec]
             for name, value in headers:
@@ -73,7 +73,7 @@ class KcatClient(Client):
         return int(found.group(1)) if int(found.group(1)) >= 0 else None
 
     def _ask_again(self, *options: str) -> bytes:
-        """It asks once: whoever meets a leader that has just moved starts it again."""
+        """Restarts kcat if a leader has just moved, since it asks only once."""
         deadline = time.monotonic() + TIMEOUT_S
         while True:
             try:

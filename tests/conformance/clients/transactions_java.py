@@ -1,4 +1,4 @@
-"""A transactional producer of the Java client, a JVM of its own (`java/Transactions.java`)."""
+"""A transactional producer of the Java client in its own JVM (`java/Transactions.java`)."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""One suite for every coordination store: what `ottla.coordination.port` promises, asked of the real things."""
+"""One test suite for every coordination store: the contract of `ottla.coordination.port` on real stores."""

@@ -1,6 +1,6 @@
-"""A workload that shows what is lost or done twice: clients append words of their own to one entry, by compare-and-set.
+"""A workload that detects lost and repeated updates: clients append unique words to one entry by compare-and-set.
 
-Each word is sent once. What came of it is noted: committed, certainly not, or unknown.
+Each word is sent once. Its outcome is recorded: committed, certainly not, or unknown.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def words_of(entry: Entry | None) -> list[str]:
 
 
 class Appender:
-    """Appends as fast as it can, until it is told to stop."""
+    """Appends as fast as it can until it is stopped."""
 
     def __init__(self, client: Coordination, name: str, ledger: Ledger) -> None:
         self._client = client
@@ -89,7 +89,7 @@ class Appender:
 
 
 async def until_committed(ledger: Ledger, more: int) -> None:
-    """Until so many more words were committed."""
+    """Waits until that many more words are committed."""
     enough = len(ledger.committed) + more
     until = asyncio.get_running_loop().time() + TIMEOUT_S
     while len(ledger.committed) < enough:
@@ -98,7 +98,7 @@ async def until_committed(ledger: Ledger, more: int) -> None:
 
 
 def check_watched(batches: list[Batch], entry: Entry | None) -> None:
-    """Each batch adds one word to the one before, and the last one is what stands there now."""
+    """Checks that each batch adds one word to the previous value, and that the last one is the current value."""
     before: list[str] = []
     for batch in batches:
         (change,) = batch.changes

@@ -1,4 +1,4 @@
-"""The stores, each started once; a world of its own in it for each test."""
+"""The stores, each started once, with a separate namespace for each test."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KINDS = ("sqlite", "etcd", "zookeeper", "sim")
 
 @pytest.fixture(scope="session")
 def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
-    """For all tests that do not stop it."""
+    """An etcd for all tests that do not stop it."""
     if reason := why_no_etcd():
         pytest.skip(reason)
     (server,) = etcd_cluster(tmp_path_factory.mktemp("etcd"), 1)
@@ -33,7 +33,7 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
 
 @pytest.fixture(scope="session")
 def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZookeeperServer]:
-    """For all tests that do not stop it."""
+    """A ZooKeeper for all tests that do not stop it."""
     if reason := why_no_zookeeper():
         pytest.skip(reason)
     server = ZookeeperServer(tmp_path_factory.mktemp("zookeeper"), *reserve_ports(1))

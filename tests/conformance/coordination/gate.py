@@ -1,4 +1,4 @@
-"""A proxy that is opened, shut (connections are cut and refused) or held (they stand, and nothing passes)."""
+"""A proxy that is open, shut (connections are closed and rejected) or held (connections stay open without traffic)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Gate:
         self._open.set()
 
     async def cut(self) -> None:
-        """The connections of this moment, with whatever is on its way in them."""
+        """Closes the current connections with all bytes in flight."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

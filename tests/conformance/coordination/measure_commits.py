@@ -1,4 +1,4 @@
-"""How long a commit, a read and a renewal take on this machine. ADR 5 has its numbers.
+"""Measures the duration of a commit, a read and a lease renewal on this machine. ADR 5 has its numbers.
 
 python -m tests.conformance.coordination.measure_commits
 """

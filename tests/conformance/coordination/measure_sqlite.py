@@ -1,8 +1,8 @@
-"""What an idle watch costs and how soon it wakes up. ADR 5 has its numbers.
+"""Measures the cost of an idle watch and its latency. ADR 5 has its numbers.
 
     python -m tests.conformance.coordination.measure_sqlite
 
-Compares the adapter (pipes, looks at leases every 50 ms, a poll every 500 ms) with a plain poll of SQLite's
+Compares the adapter (pipes, a check of leases every 50 ms, a poll every 500 ms) with a plain poll of SQLite's
 `data_version` on a thread. The writer is another process, and writes every 100 ms.
 """
 

@@ -1,7 +1,7 @@
 """A process that owns a lease: python -m tests.conformance.coordination.owner KIND WHERE KEY TTL_MS
 
-Puts the key under its lease and renews it four times in its time to live. Says `owns` then, and `lost` when it is
-told that the lease has ended, which ends it too. SIGUSR1 makes its event loop hang until SIGUSR2; threads go on.
+Puts the key under its lease and renews it four times per time to live. Prints `owns` then, and `lost` when the lease
+has ended, after which it exits. SIGUSR1 blocks its event loop until SIGUSR2; its threads continue.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Readers of watches: a task that collects, and tells when it has seen enough."""
+"""Readers of watches: a task that collects batches and signals when it has enough."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TIMEOUT_S = 20.0
 
 
 class Reader:
-    """What a watch delivered so far."""
+    """The batches that a watch has delivered so far."""
 
     def __init__(self) -> None:
         self.batches: list[Batch] = []

@@ -1,4 +1,4 @@
-"""etcd and ZooKeeper as processes of the test, to be stopped, killed and started again on the same ports and data."""
+"""etcd and ZooKeeper processes that tests stop, kill and restart on the same ports and data."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ ZOOKEEPER_LIBRARIES = CACHE / "zookeeper"
 READY_TIMEOUT_S = 30.0
 
 TICK_MS = 200
-"""ZooKeeper's. Its shortest session is two of them."""
+"""ZooKeeper's tick. Its shortest session is two ticks."""
 
 
 def why_no_etcd() -> str:
-    """Empty if there is one."""
+    """Returns why there is no etcd; empty if there is one."""
     return "" if Path(ETCD).exists() else "etcd is not here; scripts/prepare_coordination.py fetches it"
 
 
@@ -53,7 +53,7 @@ class ServerProcess(ABC):
             self._process = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def start(self) -> None:
-        """Returns once it serves."""
+        """Starts the server and returns once it serves."""
         self.launch()
         self.wait_until_ready()
 
@@ -100,7 +100,7 @@ class ServerProcess(ABC):
 
 
 class EtcdServer(ServerProcess):
-    """A member of a cluster; `peers` maps the names of all members to their ports among themselves."""
+    """A member of a cluster; `peers` maps the names of all members to their peer ports."""
 
     def __init__(self, directory: Path, port: int, name: str, peers: dict[str, int]) -> None:
         super().__init__(directory, port)
@@ -119,7 +119,7 @@ class EtcdServer(ServerProcess):
 
 class ZookeeperServer(ServerProcess):
     def is_ready(self) -> bool:
-        """It listens before it serves."""
+        """Returns whether it serves; it listens before that."""
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
                 connection.sendall(b"srvr")
@@ -141,7 +141,7 @@ class ZookeeperServer(ServerProcess):
 
 
 def etcd_cluster(directory: Path, size: int) -> list[EtcdServer]:
-    """Not started yet."""
+    """Returns the members of a cluster, not started yet."""
     ports = reserve_ports(2 * size)
     peers = {f"member-{number}": port for number, port in enumerate(ports[size:])}
     return [EtcdServer(directory / name, port, name, peers) for name, port in zip(peers, ports, strict=False)]

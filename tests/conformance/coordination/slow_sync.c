@@ -1,4 +1,4 @@
-/* Preloaded: every sync takes as long as the environment says, as on a disk that is about to fail. */
+/* Preloaded library: delays every sync by the time given in the environment, as a failing disk does. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-"""How any process of these tests opens a client: by the kind of the store and where it is."""
+"""Opens a client in any process of these tests, by the kind and the place of the store."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ottla.coordination.zookeeper import ZookeeperCoordination
 
 
 class Place(NamedTuple):
-    """`where` is a directory, or addresses with commas between them."""
+    """`where` is a directory, or addresses separated by commas."""
 
     kind: str
     where: str

@@ -103,7 +103,7 @@ async def test_a_conflict_shows_what_stands_there(world: World) -> None:
 
 
 async def test_a_version_is_never_used_again(world: World) -> None:
-    """A key that was deleted and put again is not the one that somebody saw before."""
+    """A key that was deleted and created again has another version than before."""
     client, other = await world.client(), await world.client()
     seen = [await put(client, "key", b"value")]
     for _ in range(5):
@@ -128,7 +128,7 @@ async def test_a_conflict_changes_nothing(world: World) -> None:
 
 
 async def test_a_transaction_is_seen_whole(world: World) -> None:
-    """Readers that look all the time see all keys of a transaction, or none."""
+    """Concurrent readers see all keys of a transaction, or none."""
     writer, reader = await world.client(), await world.client()
     keys = [f"atomic/{number}" for number in range(60)]
     done = False
@@ -183,7 +183,7 @@ async def test_a_commit_takes_the_promised_number_of_operations(world: World) ->
 )
 async def test_what_no_store_takes_is_refused_at_once(world: World, operations: list[Operation]) -> None:
     client = await world.client()
-    with pytest.raises(ValueError):  # noqa: PT011  # the messages differ, the kind is what is promised
+    with pytest.raises(ValueError):  # noqa: PT011  # the messages differ, only the type is promised
         await client.commit([], operations)
     assert (await client.snapshot()).entries == ()
 

@@ -1,4 +1,4 @@
-"""Leases: they end when their owner stops to renew them, their entries go with them, and all hear of it."""
+"""Leases: they expire when their owner stops renewing them, their entries are deleted, and watches report it."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ async def test_a_put_without_a_lease_unbinds_the_entry(world: World) -> None:
 
 
 async def test_an_entry_moves_from_one_lease_to_another(world: World) -> None:
-    """As a broker does that starts again inside its old lease."""
+    """As a broker does that restarts before its old lease expires."""
     owner = await world.client()
     old, new = await owner.open_lease(60_000), await owner.open_lease(60_000)
     assert old.id != new.id

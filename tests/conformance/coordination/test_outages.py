@@ -1,4 +1,4 @@
-"""Connections to etcd and ZooKeeper that break, hang and come back."""
+"""Connections to etcd and ZooKeeper that break, hang and recover."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def place(request: pytest.FixtureRequest) -> Place:
 
 @pytest.fixture
 async def direct(place: Place) -> AsyncIterator[Coordination]:
-    """A client that nothing stands in the way of."""
+    """A client with a direct connection."""
     client = await place.client()
     yield client
     await client.close()
@@ -93,7 +93,7 @@ async def until_disconnected(client: Coordination) -> None:
 
 
 async def patiently(call: Callable[[], Awaitable[T]]) -> T:
-    """Until there is a connection again."""
+    """Retries until there is a connection again."""
     async with asyncio.timeout(TIMEOUT_S):
         while True:
             try:
@@ -103,7 +103,7 @@ async def patiently(call: Callable[[], Awaitable[T]]) -> T:
 
 
 async def settled_put(client: Coordination, key: str, value: bytes) -> Outcome:
-    """Again and again under the same condition: whatever was sent before can be applied before it, or never."""
+    """Repeats a commit under the same condition, so that an earlier attempt is applied before it or never."""
     async with asyncio.timeout(TIMEOUT_S):
         while True:
             try:
@@ -113,8 +113,8 @@ async def settled_put(client: Coordination, key: str, value: bytes) -> Outcome:
 
 
 async def test_no_answer_is_an_unknown_outcome_once_the_commit_was_sent(place: Place, direct: Coordination) -> None:
-    """etcd gets it as one request. ZooKeeper is asked for what stands there first: if that is not answered, nothing
-    was sent yet."""
+    """etcd gets the commit as one request. ZooKeeper is first asked for the current value: without a reply to that,
+    nothing was sent yet."""
     async with Gate(place.where) as gate:
         client = await place._replace(where=gate.address).client(request_timeout_ms=IMPATIENT_MS)
         gate.hold()

@@ -1,4 +1,4 @@
-"""Owners of leases as processes: killed, stopped, and with an event loop that hangs."""
+"""Lease owners as processes: killed, stopped, and with a blocked event loop."""
 
 from __future__ import annotations
 

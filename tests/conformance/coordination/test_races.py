@@ -1,4 +1,4 @@
-"""Several clients at once: each compare-and-set that was reported as done counts, and no other."""
+"""Concurrent clients: exactly the compare-and-sets that were reported as committed take effect."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def condition_on(key: str, entry: Entry | None) -> Condition:
 
 
 async def increment(client: Coordination, keys: list[str]) -> None:
-    """All of the counters in one transaction, until it succeeds."""
+    """Increments all counters in one transaction, and retries until it succeeds."""
     entries = {key: await client.get(key) for key in keys}
     while True:
         conditions = [condition_on(key, entry) for key, entry in entries.items()]
@@ -77,7 +77,7 @@ async def test_one_of_many_wins(world: World) -> None:
 
 
 async def test_a_conflict_shows_one_state(world: World) -> None:
-    """Of all keys with a condition, although they change all the time."""
+    """A conflict reports one consistent state of all conditional keys, although they change all the time."""
     writer, other = await world.client(), await world.client()
     keys = [f"key-{number}" for number in range(30)]
     done = False
@@ -102,7 +102,7 @@ async def test_a_conflict_shows_one_state(world: World) -> None:
 
 
 async def test_transactions_of_one_client_side_by_side(world: World) -> None:
-    """A client need not wait for one commit before it sends the next."""
+    """A client may send a commit before the previous one is done."""
     client = await world.client()
     outcomes = await asyncio.gather(*(client.commit([], [Put(f"key-{n}", b"%d" % n)]) for n in range(20)))
     revisions = [outcome.revision for outcome in outcomes if isinstance(outcome, Committed)]

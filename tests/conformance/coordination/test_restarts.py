@@ -1,4 +1,4 @@
-"""etcd and ZooKeeper that are stopped and killed under clients, and a cluster of etcd that loses its leader."""
+"""etcd and ZooKeeper stopped and killed while clients use them, and an etcd cluster that loses its leader."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def place_of(servers: Sequence[ServerProcess]) -> Place:
 
 @pytest.fixture(params=["etcd", "zookeeper"])
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ServerProcess]:
-    """One of its own for each test."""
+    """A separate server for each test."""
     if reason := why_no_etcd() if request.param == "etcd" else why_no_zookeeper():
         pytest.skip(reason)
     made: ServerProcess
@@ -52,7 +52,7 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ServerPro
 
 @asynccontextmanager
 async def clients_at_work(place: Place, request_timeout_ms: int = 5000) -> AsyncIterator[Ledger]:
-    """Checks at the end that nothing is lost, done twice or missed by a watch."""
+    """Checks at the end that nothing is lost, repeated or missed by a watch."""
     clients = [await place.client(request_timeout_ms) for _ in range(CLIENTS)]
     ledger = Ledger()
     async with reader_of(clients[0], KEY) as reader:
@@ -97,7 +97,7 @@ async def test_a_lease_survives_a_short_restart(server: ServerProcess) -> None:
 
 
 async def answered(client: Coordination) -> Snapshot:
-    """A server that has just started may still drop a connection."""
+    """Retries, since a server that has just started may still drop a connection."""
     while True:
         try:
             return await client.snapshot()
@@ -106,7 +106,7 @@ async def answered(client: Coordination) -> Snapshot:
 
 
 async def renewed(lease: Lease) -> bool:
-    """False if nobody answered."""
+    """Returns False if there was no reply."""
     try:
         assert await lease.renew(), "the lease is lost"
     except UnavailableError:
@@ -121,7 +121,7 @@ class MemberHeader(Message):
 
 @dataclass
 class StatusResponse(Message):
-    header: MemberHeader = message(1, MemberHeader)  # noqa: RUF009  # it makes the field
+    header: MemberHeader = message(1, MemberHeader)  # noqa: RUF009  # it creates the field
     leader: int = integer(4)
 
 
@@ -150,7 +150,7 @@ def members(tmp_path: Path) -> Iterator[list[EtcdServer]]:
 
 
 async def test_three_members_lose_their_leader(members: list[EtcdServer]) -> None:
-    """A lease that is renewed lives on: no member ends it early."""
+    """A renewed lease survives: no member ends it early."""
     place = place_of(members)
     owner = await place.client()
     lease = await owner.open_lease(2000)

@@ -1,4 +1,4 @@
-"""The SQLite store among processes that are killed, hold it too long, or have a slow disk."""
+"""The SQLite store with processes that are killed, hold its lock too long, or have a slow disk."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.conformance.coordination.stores import Place
 WRITER = "tests.conformance.coordination.writer"
 IMPATIENT_MS = 800
 PATIENT_MS = 3000
-"""Long enough on a busy machine for the whole way to the file and back, once its lock was waited for in vain."""
+"""Long enough on a busy machine for a round trip to the file after a failed wait for its lock."""
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def place(tmp_path: Path) -> Place:
 
 @contextmanager
 def held(place: Place, begin: str) -> Iterator[None]:
-    """Another program holds the file, for writing or for reading."""
+    """Another program locks the file, for writing or for reading."""
     connection = sqlite3.connect(Path(place.where) / "coordination.db", isolation_level=None)
     connection.execute(begin)
     connection.execute("SELECT count(*) FROM entries").fetchone()
@@ -70,7 +70,7 @@ time.sleep(60)
 
 
 async def test_the_process_that_is_stopped_with_the_file_is_named(place: Place) -> None:
-    """It keeps all others from changing anything, until it goes on or is killed."""
+    """A stopped process that holds the lock prevents all changes until it continues or is killed."""
     client = await place.client(PATIENT_MS)
     database = str(Path(place.where) / "coordination.db")
     holder = await asyncio.create_subprocess_exec(
@@ -99,7 +99,7 @@ async def lines_of(process: asyncio.subprocess.Process) -> AsyncIterator[tuple[s
 
 
 async def run_writer(place: Place, name: str, ledger: Ledger, words: int) -> None:
-    """Until it has sent so many words, and then it is killed."""
+    """Runs a writer until it has sent that many words, then kills it."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", WRITER, place.where, name, stdout=asyncio.subprocess.PIPE
     )
@@ -110,7 +110,7 @@ async def run_writer(place: Place, name: str, ledger: Ledger, words: int) -> Non
             sent += 1
             open_words.add(word)
             if sent == words:
-                await asyncio.sleep(random.random() * 0.004)  # somewhere in the transaction
+                await asyncio.sleep(random.random() * 0.004)  # at a random point of the transaction
                 process.kill()
         else:
             open_words.discard(word)
@@ -150,7 +150,7 @@ def slow_sync(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 async def test_a_slow_disk_makes_outcomes_unknown(place: Place, slow_sync: Path) -> None:
-    """The writer gives up while its disk works; what it wrote is there whole, or not at all."""
+    """The writer times out during a sync; its write is present completely or not at all."""
     reader = await place.client()
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", WRITER, place.where, "slow", "400",

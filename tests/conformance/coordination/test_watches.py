@@ -1,4 +1,4 @@
-"""Watches: every transaction once, whole and in order, or `Resync`."""
+"""Watches deliver every transaction once, completely and in order, or `Resync`."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def test_a_large_value_arrives(world: World) -> None:
 
 
 async def test_nothing_is_missed_under_concurrent_writers(world: World, seed: int) -> None:
-    """Watches that begin before, while and after the writers write tell the same history: what was committed."""
+    """Watches that start before, during and after the writes report the same history: the committed one."""
     clients = [await world.client() for _ in range(4)]
     start = (await clients[0].snapshot()).revision
     history: dict[Revision, dict[str, bytes | None]] = {}
@@ -148,7 +148,7 @@ async def test_a_lost_history_means_a_resync(world: World) -> None:
 
 
 async def test_a_revision_that_never_was_means_a_resync(world: World) -> None:
-    """The store was restored from a backup: it knows less than its reader."""
+    """The store was restored from a backup and is older than its reader."""
     client = await world.client()
     revision = await put(client, "key", b"value")
     async with reader_of(client, after=Revision(revision + 1000)) as reader:

@@ -1,4 +1,4 @@
-"""The stores under test. A world is one store with nothing in it, and as many clients as a test asks for."""
+"""The stores under test. A world is an empty store with as many clients as a test needs."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from ottla.sim.clock import SimClock
 from ottla.sim.coordination import SimCoordination
 
 HISTORY_MAX = 20
-"""Of clients that are to forget their history, where clients decide about it."""
+"""History limit of clients, where the limit is a setting of the client."""
 
 TURNS = 20
-"""Of asyncio's loop, in which all tasks get to the point where they wait for time to pass."""
+"""Iterations of asyncio's loop after which all tasks wait for time to pass."""
 
 
 class World(ABC):
     ttl_ms: int
-    """The shortest lease that this store grants, near enough."""
+    """Approximately the shortest lease that this store grants."""
 
     def __init__(self) -> None:
         self.clock: Clock = RealClock(asyncio.get_running_loop())
@@ -52,7 +52,7 @@ class World(ABC):
 
     @abstractmethod
     async def forget_history(self) -> None:
-        """Watches that are to begin at an older revision than now are too late."""
+        """Discards the history, so that watches from an older revision than the current one are too late."""
 
 
 class SqliteWorld(World):
@@ -116,7 +116,7 @@ class ZookeeperWorld(World):
 
 
 class SimStoreWorld(World):
-    """Virtual time passes as fast as the test allows: whenever nothing else can happen."""
+    """A store on virtual time, which advances whenever nothing else can happen."""
 
     ttl_ms = 5000
 

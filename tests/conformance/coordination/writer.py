@@ -1,6 +1,6 @@
 """A process that appends words: python -m tests.conformance.coordination.writer DIRECTORY NAME [TIMEOUT_MS]
 
-Says `sent WORD` before each commit, and `committed`, `refused` or `unknown` after it, until it is killed.
+Prints `sent WORD` before each commit, and `committed`, `refused` or `unknown` after it, until it is killed.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 //
 //	walclient SERVER TOPIC COUNT
 //
-// Creates the log, fences it, appends COUNT records with all of them in flight, cuts its stream in the middle without
-// having read the answers, begins again as the contract says, and reads everything back. Prints one JSON line.
+// Creates the log, fences it, appends COUNT records with all of them in flight, closes its stream in the middle without
+// having read the replies, resumes as the protocol says, and reads everything back. Prints one JSON line.
 package main
 
 import (
@@ -122,7 +122,7 @@ func run(server, topic string, count int) error {
 
 func data(id int) []byte { return []byte(fmt.Sprintf("record %d", id)) }
 
-// Sends half of the records and leaves, with no look at the answers but the first.
+// Sends half of the records and closes the stream after the first replies.
 func cutInTheMiddle(ctx context.Context, client wal.WalClient, begin *wal.Begin, half int) error {
 	short, cut := context.WithCancel(ctx)
 	defer cut()
@@ -138,7 +138,7 @@ func cutInTheMiddle(ctx context.Context, client wal.WalClient, begin *wal.Begin,
 			return err
 		}
 	}
-	for range 2 { // the beginning, and the first acknowledgement of all: some have arrived then
+	for range 2 { // the reply to the start, and the first acknowledgement: some records have arrived then
 		if _, err := stream.Recv(); err != nil {
 			return err
 		}
@@ -146,7 +146,7 @@ func cutInTheMiddle(ctx context.Context, client wal.WalClient, begin *wal.Begin,
 	return nil
 }
 
-// Begins again, goes on behind the last id that the log has, and waits until all are settled.
+// Resumes after the last id that the log has, and waits until all records are settled.
 func goOn(ctx context.Context, client wal.WalClient, begin *wal.Begin, count int, found *report) (map[int]int64, error) {
 	stream, err := client.Append(ctx)
 	if err != nil {
@@ -175,7 +175,7 @@ func goOn(ctx context.Context, client wal.WalClient, begin *wal.Begin, count int
 				return
 			}
 		}
-		// One that expects another end than the log has.
+		// An append that expects another end than the log has.
 		_ = stream.Send(&wal.AppendRequest{FirstId: uint64(count), Data: [][]byte{data(count)}, ExpectedEnd: proto.Int64(1)})
 		_ = stream.CloseSend()
 	}()
@@ -229,7 +229,7 @@ func readBack(ctx context.Context, client wal.WalClient, topic string, offsets m
 	}
 }
 
-// Another writer takes the log: the first one's next append fails.
+// Another writer fences the log: the first one's next append fails.
 func beFenced(ctx context.Context, client wal.WalClient, begin *wal.Begin, next int, topic string, found *report) error {
 	stream, err := client.Append(ctx)
 	if err != nil {

@@ -25,7 +25,7 @@ import org.apache.kafka.common.serialization.StringSerializer;
 
 /**
  * A worker of tests/processes/transactions: consume, transform, produce, with the offsets in the transaction. It does
- * what worker.py does with librdkafka, and ends when it cannot go on; the harness starts another one.
+ * what worker.py does with librdkafka, and exits when it cannot continue; the harness starts another one.
  *
  * Arguments: protocol (eager or consumer), bootstrap servers, group, source, target, transactional id, file, seed,
  * session timeout in ms, transaction timeout in ms.
@@ -44,7 +44,7 @@ public final class ChainWorker implements ConsumerRebalanceListener {
     private final Random chance;
     private final KafkaConsumer<String, String> consumer;
     private final KafkaProducer<String, String> producer;
-    /** As of the assignment: who has lost it since must not commit as somebody else. */
+    /** The group metadata at the assignment: a member that has lost it must not commit under a newer one. */
     private ConsumerGroupMetadata membership;
     private int number;
 
@@ -112,7 +112,7 @@ public final class ChainWorker implements ConsumerRebalanceListener {
         write("committed", number);
     }
 
-    /** And back to where the transaction began. What throws here ends the worker. */
+    /** Aborts and seeks back to where the transaction began. An exception here ends the worker. */
     private void abort(List<ConsumerRecord<String, String>> batch) {
         retried(producer::abortTransaction);
         write("aborted", number);
@@ -125,7 +125,7 @@ public final class ChainWorker implements ConsumerRebalanceListener {
         }
     }
 
-    /** After a time-out the same call has to be made again. */
+    /** Repeats a call after a timeout. */
     private void retried(Runnable call) {
         for (int tries = 1; ; tries++) {
             try {

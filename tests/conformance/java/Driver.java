@@ -253,7 +253,7 @@ public final class Driver {
             (partition, found) -> reply(partition.topic(), partition.partition(), found.offset()));
     }
 
-    /** Fields from the third on: topic, partition and offset, again and again. */
+    /** Fields from the third on: topic, partition and offset, repeated. */
     private static Map<TopicPartition, OffsetAndMetadata> offsetsOf(String[] c) {
         Map<TopicPartition, OffsetAndMetadata> offsets = new HashMap<>();
         for (int i = 2; i + 2 < c.length; i += 3) {
@@ -263,8 +263,8 @@ public final class Driver {
     }
 
     /**
-     * Reads as a member of a group, describes the group meanwhile, commits, and leaves. It says what to commit: without
-     * that, this client leaves out, silently, a partition whose leader moved a moment ago and whose position it checks.
+     * Reads as a member of a group, describes the group meanwhile, commits, and leaves. It commits explicit offsets:
+     * otherwise this client silently leaves out a partition whose leader has just moved and whose position it validates.
      */
     private void consume(String group, String topic, int count, String protocol) throws Exception {
         Properties properties = properties();

@@ -23,8 +23,8 @@ import org.apache.kafka.common.errors.RebalanceInProgressException;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
 /**
- * A member of a group that writes down what it has, what it processes and what it commits, in the format of
- * tests/processes/groups/history.py. It leaves in order when its standard input ends, or by SIGTERM.
+ * A group member that records its partitions, the records it processes and its commits, in the format of
+ * tests/processes/groups/history.py. It leaves in order when its standard input ends, or on SIGTERM.
  *
  * Arguments: protocol (eager, cooperative or consumer), bootstrap servers, group, topic, file, session timeout in ms.
  */
@@ -39,7 +39,7 @@ public final class GroupMember implements ConsumerRebalanceListener {
     private final String topic;
     private final FileOutputStream history;
     private final KafkaConsumer<byte[], byte[]> consumer;
-    /** By partition that it has: the offset after the last one that was processed. */
+    /** The next offset to process of each owned partition. */
     private final Map<Integer, Long> next = new TreeMap<>();
     private final Map<Integer, Long> committed = new HashMap<>();
     private int commits;
@@ -105,7 +105,7 @@ public final class GroupMember implements ConsumerRebalanceListener {
         }
     }
 
-    /** A time-out, or the word that it is no member any more: it goes on, as an application would that has to live. */
+    /** Ignores a timeout, or the loss of its membership: it continues, as an application would. */
     private Iterable<ConsumerRecord<byte[], byte[]>> poll() {
         try {
             return consumer.poll(POLL);
@@ -175,7 +175,7 @@ public final class GroupMember implements ConsumerRebalanceListener {
         return places.stream().map(TopicPartition::partition).sorted().map(String::valueOf).collect(Collectors.joining(","));
     }
 
-    /** Writes down when this process got no time. */
+    /** Records when this process got no CPU time. */
     private void watchTime() {
         long before = System.nanoTime();
         while (true) {

@@ -1,6 +1,6 @@
-// A transactional producer of the Java client, told what to do on its input, a line each:
+// A transactional producer of the Java client that reads commands from its standard input, one per line:
 //   begin | send TOPIC VALUE | offsets GROUP TOPIC UPTO | commit | abort
-// It answers each with "ok", or with "error" and the name of the exception.
+// It replies to each with "ok", or with "error" and the name of the exception.
 
 import java.io.BufferedReader;
 import java.io.InputStreamReader;

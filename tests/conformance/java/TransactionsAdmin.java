@@ -1,7 +1,7 @@
-// The Java admin client on transactions, told what to do on its input, a line each:
+// The Java admin client for transactions, which reads commands from its standard input, one per line:
 //   list [STATE] | long MILLISECONDS | describe ID | producers TOPIC PARTITION | fence ID
 //   | abort TOPIC PARTITION PRODUCER EPOCH COORDINATOR-EPOCH
-// It answers with lines of words and then "ok", or with "error" and the name of the exception.
+// It replies with lines of words and then "ok", or with "error" and the name of the exception.
 
 import java.io.BufferedReader;
 import java.io.InputStreamReader;

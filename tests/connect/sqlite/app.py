@@ -1,4 +1,4 @@
-"""A program that has a database open, in a process of its own: locks of SQLite are those of a process."""
+"""A program with an open database, in its own process, since SQLite's locks belong to a process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Self
 
 
 class App:
-    """`app.do(sql, ...)` runs the statements and returns the rows of the last one. An error is a RuntimeError."""
+    """`app.do(sql, ...)` runs the statements and returns the rows of the last one. Raises RuntimeError on an error."""
 
     def __init__(self, database: Path, *pragmas: str) -> None:
         self._process = subprocess.Popen(
@@ -36,7 +36,7 @@ class App:
         self._process.communicate()
 
     def close(self) -> None:
-        """In order: the last one to leave puts the WAL into the file and removes it."""
+        """Closes in order: the last connection to close checkpoints the WAL and removes it."""
         self._process.communicate("")
 
     def __enter__(self) -> Self:

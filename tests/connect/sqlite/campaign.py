@@ -1,4 +1,4 @@
-"""One run: torment, settle, judge."""
+"""One run: inject faults, settle, check."""
 
 from __future__ import annotations
 

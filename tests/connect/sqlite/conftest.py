@@ -33,7 +33,7 @@ def app(tmp_path: Path) -> Iterator[App]:
 
 @pytest.fixture
 def followed(tmp_path: Path, servers: str, app: App) -> Iterator[Followed]:
-    """The database of the app; not followed yet."""
+    """The app's database, not followed yet."""
     followed = Followed(tmp_path / "a.db", servers, f"log-{uuid.uuid4().hex[:8]}")
     yield followed
     followed.leave()

@@ -1,4 +1,4 @@
-"""What is in a database, as one hash; and the number of its last transaction, which writers keep in a table."""
+"""The content of a database as a hash, and the number of its last transaction, which writers store in a table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def content_hash(connection: sqlite3.Connection) -> str:
-    """Of the schema and all rows. The same before and after a VACUUM."""
+    """Returns a hash of the schema and all rows. It is the same before and after a VACUUM."""
     digest = hashlib.sha256()
     tables = []
     for kind, name, sql in connection.execute("SELECT type, name, sql FROM sqlite_schema ORDER BY type, name"):
@@ -29,13 +29,13 @@ def last_number(connection: sqlite3.Connection) -> int:
 
 
 def read_only(path: Path) -> contextlib.closing[sqlite3.Connection]:
-    """Of a file that nobody uses: leaves nothing behind."""
+    """Opens an unused file read-only without leaving other files."""
     return contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True))
 
 
 class Records:
-    """What each transaction made of the database: a line before its commit. The last line of a number counts, since a
-    number is used again if its writer died before the commit."""
+    """The content after each transaction, recorded as a line before its commit. The last line of a number counts, since
+    a number is reused if its writer died before the commit."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

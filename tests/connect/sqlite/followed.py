@@ -33,7 +33,7 @@ class Followed:
         return self.shipper
 
     def leave(self) -> None:
-        """As a process that was killed does: nothing more is shipped, and the locks are gone."""
+        """Stops as a killed process does: nothing more is shipped, and the locks are released."""
         if self.shipper is not None:
             self.source.close()
             self.progress.close()
@@ -41,7 +41,7 @@ class Followed:
             self.shipper = None
 
     def generations(self) -> int:
-        """How many snapshots the log has."""
+        """The number of snapshots in the log."""
         with SyncLog.open(self.servers, self.name) as log:
             last = last_item(log)
             return 0 if last is None else len(list(snapshots(log, last)))
@@ -54,6 +54,6 @@ class Followed:
         return target
 
     def restored(self, sql: str, at: int | None = None) -> list[Any]:
-        """What a query finds in what was restored: the first column."""
+        """Returns the first column of a query on the restored database."""
         with closing(sqlite3.connect(self.restore(at))) as connection:
             return [row[0] for row in connection.execute(sql)]

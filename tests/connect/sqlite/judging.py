@@ -1,4 +1,4 @@
-"""What the log has, against what the writers recorded."""
+"""Compares the log with the writers' records."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def judge(
 
 
 def walk(log: SyncLog, path: Path, verdict: Verdict) -> dict[int, int]:
-    """Replays every transaction by itself: the number that the writers had given, for each. Within a generation none is
-    left out, and none comes twice."""
+    """Replays each transaction separately and returns the writers' number of each. Within a generation none is missing
+    and none is repeated."""
     numbers: dict[int, int] = {}
     held: list[bytes] = []
     before: Part | None = None
@@ -86,7 +86,7 @@ def _number_in(path: Path) -> int:
 
 
 def is_same_file(database: Path, restored: Path) -> None:
-    """After a checkpoint the file has all of it: then both are alike, byte by byte."""
+    """After a checkpoint the file is complete: then both are equal, byte for byte."""
     with contextlib.closing(sqlite3.connect(database)) as connection:
         busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         assert not busy

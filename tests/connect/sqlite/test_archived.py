@@ -1,4 +1,4 @@
-"""A log whose head retention has removed: a database from its archive and what the log still has, and not without."""
+"""A log whose head was deleted by retention: a database is restored from its archive and the rest of the log."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROWS = "SELECT x FROM t ORDER BY x"
 
 @pytest.fixture
 def trimmed(app: App, followed: Followed, tmp_path: Path) -> tuple[Followed, Path, int]:
-    """Ten transactions, of which all but the last are archived; the log's first half is gone, with its snapshot."""
+    """Ten transactions, all but the last archived; the first half of the log is deleted, with its snapshot."""
     shipper = followed.follow()
     for value in range(10):
         app.do(f"INSERT INTO t VALUES ({value}, 0)")
@@ -82,7 +82,7 @@ def test_the_command(trimmed: tuple[Followed, Path, int], tmp_path: Path) -> Non
 
 
 def test_the_archive_alone_when_the_brokers_are_lost(trimmed: tuple[Followed, Path, int], tmp_path: Path) -> None:
-    """As far as it goes: its last record is one before the log's."""
+    """As far as it reaches: its last record is one before the log's."""
     followed, archive, _ = trimmed
     target = tmp_path / "alone.db"
     command = [sys.executable, "-m", "ottla", "restore", "sqlite", "--log", followed.name, "--wal", "127.0.0.1:1"]

@@ -1,5 +1,5 @@
-"""Programs that keep the database busy, and brokers that are away: the connector waits, and does not let the database
-go for that. If it did, the WAL could be begun anew over what is committed meanwhile: a hole in the history."""
+"""Programs that keep the database busy, and brokers that are down: the connector waits without releasing the database.
+Otherwise the WAL could be restarted over newly committed frames, which would leave a gap in the history."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.connect.sqlite.followed import Followed
 
 
 class Ships:
-    """The loop of the connector, in a thread; a context manager."""
+    """Runs the connector's loop in a thread; a context manager."""
 
     def __init__(self, followed: Followed, servers: str, snapshot_every_s: float = 60.0) -> None:
         self._followed, self._servers = followed, servers
@@ -71,7 +71,7 @@ class Ships:
 
 
 def commit_and_begin_anew(app: App) -> None:
-    """If nobody keeps it from that, the WAL is begun anew each time."""
+    """Unless it is prevented, each checkpoint restarts the WAL."""
     for value in range(3, 8):
         app.do(f"INSERT INTO t VALUES ({value}, randomblob(5000))", "PRAGMA wal_checkpoint(TRUNCATE)")
 

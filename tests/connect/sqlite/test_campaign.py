@@ -1,4 +1,4 @@
-"""Writers, the connector and brokers killed at random; then 20 moments restored and compared."""
+"""Kills writers, the connector and brokers at random; then restores 20 points in time and compares them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A database is followed without a hole, whatever its programs do, and whoever leaves and comes back."""
+"""A database is followed without a gap, whatever its programs do, and however often they or the connector restart."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_one_who_comes_back_goes_on_where_the_wal_has_it_all(app: App, followed:
 
 
 def test_one_who_comes_back_to_a_wal_that_is_used_up_still_gets_the_rest(app: App, followed: Followed) -> None:
-    """The next writer overwrites it, so it is copied while writers are kept out."""
+    """The next writer overwrites the WAL, so it is copied while writers are locked out."""
     followed.follow()
     followed.leave()
     insert(app, 1, 2)
@@ -174,8 +174,8 @@ def test_a_database_that_left_wal_mode_and_came_back_is_a_new_generation(app: Ap
 
 
 def test_a_commit_that_its_writer_did_not_live_to_publish_is_not_shipped(app: App, followed: Followed) -> None:
-    """Its frames are whole, with the mark of a commit. But the index does not have them, and the next writer overwrites
-    them: for SQLite they never were."""
+    """Its frames are complete, with a commit mark. But the WAL index does not have them, and the next writer overwrites
+    them: for SQLite they do not exist."""
     shipper = followed.follow()
     insert(app, 1)
     shipper.poll()
@@ -188,7 +188,7 @@ def test_a_commit_that_its_writer_did_not_live_to_publish_is_not_shipped(app: Ap
 
 
 def test_frames_that_sqlite_commits_without_a_checksum_are_shipped(app: App, followed: Followed) -> None:
-    """As SQLite 3.40 leaves them after spilled pages and a ROLLBACK TO."""
+    """As SQLite 3.40 writes them after spilled pages and a ROLLBACK TO."""
     shipper = followed.follow()
     for value in range(1, 5):
         insert(app, value)

@@ -1,4 +1,4 @@
-"""Whatever is wrong with a log or a target is said, and nothing that is there is lost."""
+"""Problems with a log or a target are reported, and nothing existing is lost."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.connect.sqlite.followed import Followed
 
 @pytest.fixture
 def shipped(app: App, followed: Followed) -> Followed:
-    """Five transactions, and a base snapshot."""
+    """Five transactions and a base snapshot."""
     shipper = followed.follow()
     for value in range(5):
         app.do(f"INSERT INTO t VALUES ({value}, 0)")
@@ -36,7 +36,7 @@ def refused(log: SyncLog, to: Path, moment: RestorePoint | None = None) -> str:
 
 
 def copied(shipped: Followed, change: dict[int, bytes | None]) -> SyncLog:
-    """The log with other entries at some places; None leaves them out."""
+    """Copies the log with other entries at some positions; None leaves them out."""
     copy = SyncLog.open(shipped.servers, f"{shipped.name}-copy", create=LogSettings())
     with SyncLog.open(shipped.servers, shipped.name) as log:
         for place, entry in enumerate(log.read(log.tail().start_offset)):

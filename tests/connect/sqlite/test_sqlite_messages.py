@@ -1,4 +1,4 @@
-"""What a person sees at the command line when something is wrong with a database, and what to type."""
+"""Error messages of the command line for databases, with the commands that fix them."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_directory_that_may_not_be_written_is_named(app: App, tmp_path: Path) 
             with pytest.raises(NeedsHelpError, match="may not be written"):
                 check_database(tmp_path / "a.db")
             return
-        # The superuser may write anywhere, so as somebody else.
+        # Runs as another user, since the superuser may write anywhere.
         child = os.fork()
         if child == 0:
             os.setuid(NOBODY)

@@ -1,4 +1,4 @@
-"""The connector as a process: what `ottla connect status` says of it, and who starts it again."""
+"""The connector as a process: its `ottla connect status`, and its restarts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.connect.sqlite.app import App
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """On a disk: the topic of the statuses is compacted, which none in memory is."""
+    """On a disk: the topic of the statuses is compacted, which is not possible in memory."""
     with Cluster(wal=True) as cluster:
         yield cluster
 
@@ -71,7 +71,7 @@ def test_what_only_a_person_can_put_right_ends_it(cluster: Cluster, tmp_path: Pa
 
 
 def test_nobody_who_shows_it_is_no_reason_not_to_follow(app: App, tmp_path: Path) -> None:
-    with Cluster(wal=True, storage="memory") as brokers:  # they refuse the topic of the statuses
+    with Cluster(wal=True, storage="memory") as brokers:  # they reject the topic of the statuses
         words = ["sqlite", str(tmp_path / "a.db"), "--log", "unseen", "--wal", brokers.wal_servers]
         with Connector(tmp_path / "log", *words, "--bootstrap", brokers.bootstrap_servers) as connector:
             wait_until(lambda: "follows" in connector.log, "it follows")

@@ -1,4 +1,4 @@
-"""The processes: three brokers, the connector, two writers; and what kills them."""
+"""The processes: three brokers, the connector, two writers; and the killing of them."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from tests.connect.sqlite.writer import create
 LOG = "shop"
 WRITERS = 2
 EXPECTED_ENDS = ("is not in WAL mode", "another connector has taken the log")
-"""Of a connector that was not killed: a writer left WAL mode, or the one before it was still there."""
+"""Reasons for the end of a connector that was not killed: a writer left WAL mode, or the previous one still ran."""
 
 
 def start_brokers(directory: Path, count: int) -> tuple[list[BrokerProcess], str]:
-    """And where their append streams are."""
+    """Starts brokers; returns them and the addresses of their append streams."""
     ports = reserve_ports(count)
     brokers = [
         BrokerProcess(
@@ -78,7 +78,7 @@ class World:
         return subprocess.Popen(command, stdout=self._output, stderr=self._output)
 
     def _await_log(self) -> None:
-        """A log with three replicas can be made only while there are three brokers."""
+        """Waits, since a log with three replicas can be created only while there are three brokers."""
         while "follows" not in self.log():
             assert self.connector.poll() is None, self.log()
             time.sleep(0.05)
@@ -92,10 +92,10 @@ class World:
         command = [sys.executable, "-m", "tests.connect.sqlite.writer", str(self.database), str(self.records.path)]
         return subprocess.Popen([*command, seed, str(self._until)])
 
-    # -- what happens to them -----------------------------------------------------------------------------------------
+    # -- faults -------------------------------------------------------------------------------------------------------
 
     def torment(self) -> None:
-        """Until the writers have written as much as they should."""
+        """Injects faults until the writers have finished."""
         while any(writer.poll() is None for writer in self.writers):
             time.sleep(self._random.uniform(0.05, 1.0))
             victim = self._random.random()
@@ -116,7 +116,7 @@ class World:
             self.writers[place] = self._start_writer()
 
     def _kill_connector(self) -> None:
-        """Only one that has come so far that it works: it takes a while to start."""
+        """Kills a connector only once it works: it takes a while to start."""
         number = self._random.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGTERM))
         is_worker = self._random.random() < 0.4
         if self.log().count("follows") == self._follows_before:
@@ -132,7 +132,7 @@ class World:
         self.connector = self._start_connector()
 
     def _kill_worker(self) -> None:
-        """Its supervisor starts another one."""
+        """Kills the worker; its supervisor starts another one."""
         with contextlib.suppress(psutil.NoSuchProcess):
             for worker in psutil.Process(self.connector.pid).children():
                 self._follows_before = self.log().count("follows")
@@ -140,7 +140,7 @@ class World:
                 self.kills["worker"] += 1
 
     def _kill_broker(self) -> None:
-        """One at a time."""
+        """Kills one broker at a time."""
         if not self._back_at:
             place = self._random.randrange(len(self.brokers))
             self.brokers[place].kill()
@@ -164,7 +164,7 @@ class World:
     # -- the end ------------------------------------------------------------------------------------------------------
 
     def settle(self, timeout_s: float = 90) -> int:
-        """Everything that was committed is in the log: the number of the last transaction there."""
+        """Waits until everything committed is in the log; returns the number of the last transaction there."""
         for place in list(self._back_at):
             self.brokers[place].start()
         self._back_at.clear()

@@ -1,4 +1,4 @@
-"""A program that uses the database: python -m tests.connect.sqlite.writer DB RECORDS SEED UNTIL. It may die."""
+"""A program that uses the database and may die: python -m tests.connect.sqlite.writer DB RECORDS SEED UNTIL"""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class Writer:
         self._connection.execute(self._random.choice(("VACUUM", "PRAGMA incremental_vacuum(5)"))).fetchall()
 
     def leave_wal_mode(self) -> None:
-        """Which works only while nobody follows and nobody else writes."""
+        """Works only while nobody follows and nobody else writes."""
         self._connection.execute("PRAGMA busy_timeout=20")
         try:
             self._connection.execute("PRAGMA journal_mode=DELETE").fetchall()

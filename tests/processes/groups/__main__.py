@@ -1,4 +1,4 @@
-"""Groups of real clients under faults by chance, on three brokers of Ottla or of Apache Kafka.
+"""Runs groups of real clients under random faults on three brokers of Ottla or of Apache Kafka.
 
 python -m tests.processes.groups --minutes 10 --seed 1
 python -m tests.processes.groups --judge DIRECTORY

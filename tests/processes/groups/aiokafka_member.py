@@ -1,4 +1,5 @@
-"""A member with aiokafka. Its callbacks run beside the loop that processes: a lock keeps them apart."""
+"""A group member that uses aiokafka. Its callbacks run concurrently with the processing loop, so a lock separates
+them."""
 
 from __future__ import annotations
 
@@ -51,7 +52,7 @@ class _Member(ConsumerRebalanceListener):  # type: ignore[misc]  # the library h
         try:
             found = await self._consumer.getmany(timeout_ms=int(POLL_S * 1000), max_records=RECORDS_MAX)
         except KafkaError:
-            traceback.print_exc()  # it goes on, as an application would that has to live
+            traceback.print_exc()  # continues, as an application would
             return []
         return [(message.partition, message.offset) for batch in found.values() for message in batch]
 
@@ -63,13 +64,13 @@ class _Member(ConsumerRebalanceListener):  # type: ignore[misc]  # the library h
         try:
             await self._consumer.commit({TopicPartition(self._topic, index): at for index, at in offsets.items()})
             self._account.answered(number, offsets, Outcome.ACKED)
-        except (CommitFailedError, IllegalStateError) as refused:  # the second: it is not assigned any more
+        except (CommitFailedError, IllegalStateError) as refused:  # the second means that it is no longer assigned
             self._account.answered(number, offsets, Outcome.REFUSED, refused)
         except KafkaError as problem:
             self._account.answered(number, offsets, Outcome.UNKNOWN, problem)
 
     def _generation(self) -> int:
-        return int(self._consumer._coordinator.generation)  # the library has no public word for it
+        return int(self._consumer._coordinator.generation)  # the library has no public accessor
 
     async def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
         member_id = self._consumer._coordinator.member_id

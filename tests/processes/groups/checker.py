@@ -1,8 +1,8 @@
-"""Judges the history of a group. Pure: a history in, findings out.
+"""Finds the anomalies of a group's history. Pure: a history in, findings out.
 
-What Kafka promises, and what therefore every member may rely on: each record is processed at least once, by one owner
-a generation, and what was acknowledged as committed is where the next owner begins. A member that lost its session
-does not know it at once: it may go on to process, and the promise is that it cannot commit.
+Kafka guarantees that each record is processed at least once and by one owner per generation, and that the next owner
+starts at the last acknowledged commit. A member that lost its session does not know it at once: it may continue to
+process, but it cannot commit.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ SHOWN_MAX = 10
 
 class Anomaly(StrEnum):
     UNPROCESSED = "unprocessed"
-    """A record that nobody processed."""
+    """A record that no member processed."""
     TWO_OWNERS = "two owners in a generation"
     OVERLAP = "two owners at a time"
-    """Without a pause, and without the first having been told that it lost its partitions."""
+    """Two owners without a pause, and without the first having been notified of its loss."""
     ZOMBIE_COMMIT = "a commit of a former owner"
-    """Acknowledged, though it was sent when another one had the partition."""
+    """An acknowledged commit that was sent when another member owned the partition."""
     COMMIT_LOST = "lost commit"
     WENT_BACK = "went back"
-    """An owner began below what was acknowledged as committed before, or read a record again."""
+    """An owner started below an acknowledged commit, or read a record again."""
     SKIPPED = "skipped"
-    """An owner left records out, or began behind all that anybody could have committed."""
+    """An owner left out records, or started above everything that could have been committed."""
     TOO_FAR = "committed too far"
-    """Records that nobody had processed yet."""
+    """A commit of records that no member had processed yet."""
     GENERATION_BACK = "generation went back"
     UNFINISHED = "unfinished"
-    """In the end, not every partition had one living owner, as evenly as can be, who committed all."""
+    """At the end, the partitions were not evenly owned by live members with everything committed."""
     BROKEN = "broken"
 
 
@@ -59,9 +59,12 @@ class Findings:
 
 
 def check(history: GroupHistory, session_us: int, unconfirmed_us: int = 0) -> Findings:
-    """`unconfirmed_us`: in the consumer protocol, a member that names what it owns confirms that it does not have what
-    it is just about to take (ADR 10, a known limit, as in Kafka). If that goes to another one, it has two owners until
-    the first hears of it. An ownership that is younger than this may be such a one."""
+    """Returns the anomalies of a history.
+
+    `unconfirmed_us`: in the consumer protocol, a member that reports what it owns confirms that it does not have
+    partitions that it is about to take (ADR 10, a known limit, as in Kafka). If such a partition is given to another
+    member, it has two owners until the first is notified. An ownership younger than this may be such a case.
+    """
     findings = Findings()
     for sentence in history.broken:
         findings.add(Anomaly.BROKEN, sentence)
@@ -109,7 +112,7 @@ class _PartitionCheck:
     def _found(self, anomaly: Anomaly, sentence: str) -> None:
         self._findings.add(anomaly, f"partition {self._partition}: {sentence}")
 
-    # Who has it
+    # Ownership
 
     def _check_one_owner(self) -> None:
         first_of: dict[int, Ownership] = {}
@@ -130,7 +133,7 @@ class _PartitionCheck:
                     yield first, second
 
     def _is_excused(self, first: Ownership, second: Ownership) -> bool:
-        """One of them lost its session: it was told so, or was stopped, or died before it could know."""
+        """Returns whether one of them lost its session: it was notified, was paused, or died before it could know."""
         if End.LOST in (first.end, second.end) or self._is_unconfirmed(first, second):
             return True
         around = Span(second.began_us - self._slack_us, _end_us(first))
@@ -146,7 +149,7 @@ class _PartitionCheck:
         return any(_meet(span, around) for span in self._history.away.get(member, ()))
 
     def _check_former_owners(self) -> None:
-        """A commit that was sent when another one had the partition, in a later generation, must be refused."""
+        """Checks that a commit sent after another member owned the partition in a later generation is rejected."""
         for commit in self._acked:
             sender = self._owner_at(commit.member, commit.sent_us)
             if sender is None:
@@ -169,7 +172,7 @@ class _PartitionCheck:
                 return owner
         return None
 
-    # What was committed
+    # Commits
 
     def _check_ends(self) -> None:
         committed = self._history.committed.get(self._partition, -1)
@@ -183,11 +186,11 @@ class _PartitionCheck:
     def _check_beginning(self, owner: Ownership) -> None:
         at_us, start, _ = owner.processed[0]
         if self._was_away(owner.member, Span(owner.began_us - self._slack_us, at_us)):
-            return  # it may have been told of its assignment long ago
+            return  # the assignment may have been received long ago
         before = max((self._offset(one) for one in self._acked if _done_us(one) < owner.began_us), default=0)
         if start < before:
             self._found(Anomaly.WENT_BACK, f"{owner}, and began at {start}; {before} was committed before")
-        # Also one that was refused: a library sends a commit again whose acknowledgement it missed.
+        # Also a rejected one: a library repeats a commit whose acknowledgement it missed.
         highest = max((self._offset(one) for one in self._commits if one.sent_us < at_us), default=0)
         if start > highest:
             self._found(Anomaly.SKIPPED, f"{owner}, and began at {start}; nobody committed more than {highest}")
@@ -200,7 +203,7 @@ class _PartitionCheck:
                 self._found(Anomaly.WENT_BACK, f"{owner}, and went from {before.last} to {after.first}")
 
     def _check_processed(self) -> None:
-        """In the order of time: a commit says that all before it was processed, by whomever."""
+        """Checks in the order of time that all records below a commit were processed by some member."""
         steps = [(run.at_us, run.first, run.last) for owner in self._owners for run in owner.processed]
         steps += [(one.sent_us, -1, self._offset(one)) for one in self._acked]
         done: set[int] = set()
@@ -242,7 +245,7 @@ def _check_zombies(history: GroupHistory, findings: Findings) -> None:
 
 
 def _check_shares(history: GroupHistory, findings: Findings) -> None:
-    """What every living member has in the end."""
+    """Checks the final assignment of the live members."""
     shares = {member: history.owned[member] for member in history.alive}
     for partition in history.log_ends:
         owners = [member for member, share in shares.items() if partition in share]

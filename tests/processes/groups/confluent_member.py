@@ -1,4 +1,4 @@
-"""A member with librdkafka, through confluent-kafka."""
+"""A group member that uses librdkafka through confluent-kafka."""
 
 from __future__ import annotations
 
@@ -74,7 +74,8 @@ class _Member:
             self._account.answered(number, offsets, outcome, error.name())
 
     def _generation(self) -> int:
-        """The library gives it away in what it tells a transaction only."""
+        """Reads the generation from the group metadata for transactions, the only place where the library exposes
+        it."""
         data = bytes(self._consumer.consumer_group_metadata() or b"")
         if not data.startswith(_METADATA_PREFIX):
             return NOT_KNOWN

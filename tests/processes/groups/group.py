@@ -1,4 +1,4 @@
-"""A group under test: its members as processes, and what can be done to them."""
+"""A group under test: its members as processes, and operations on them."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ JAVA_FLAGS = ("-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:CIC
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A library and a way to share partitions out."""
+    """A client library and an assignment protocol."""
 
     client: str
-    """Or several, joined by +: members are of one after the other."""
+    """A library, or several joined by +, whose members alternate."""
     protocol: str
 
     def __str__(self) -> str:
@@ -49,17 +49,17 @@ KINDS = (
     Kind("java", "cooperative"),
     Kind("java", "consumer"),
 )
-"""aiokafka has neither of the others, kafka-python not the consumer protocol."""
+"""aiokafka has neither of the other protocols, kafka-python lacks the consumer protocol."""
 OWN_KINDS = tuple(
     Kind(clients, protocol)
     for clients in ("ottla", "ottla+confluent-kafka+java")
     for protocol in ("eager", "cooperative", "consumer")
 )
-"""Of `ottla.client`, alone and together with others."""
+"""Kinds with `ottla.client`, alone and mixed with other libraries."""
 CONSUMER = "consumer"
 MIXED = "mixed"
 MIXED_KINDS = (Kind("confluent-kafka", MIXED), Kind("java", MIXED))
-"""Members of the classic protocol and of the new one, so that the group changes its own, with its members alive."""
+"""Members of the classic and of the new protocol, so that the group switches its protocol with live members."""
 
 
 def why_no_java() -> str | None:
@@ -70,7 +70,7 @@ def why_no_java() -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a group works."""
+    """The environment of a group."""
 
     bootstrap: str
     topic: str
@@ -89,7 +89,7 @@ class Group:
         self._numbers = itertools.count(1)
         self._members: dict[str, subprocess.Popen[bytes]] = {}
         self._paused: dict[str, list[Ownership]] = {}
-        """With what each had when it was paused."""
+        """The partitions that each paused member had when it was paused."""
         self._follower = Follower(directory)
         self._recorder = Recorder(directory / f"{HARNESS}{SUFFIX}")
         self._observer = Observer(place.bootstrap, name, place.topic, place.partitions)
@@ -102,7 +102,7 @@ class Group:
     def awake(self) -> list[str]:
         return [name for name in self._members if name not in self._paused]
 
-    # What can be done to it
+    # Operations
 
     def join(self, count: int = 1) -> None:
         for _ in range(count):
@@ -118,7 +118,7 @@ class Group:
         place = self._place
         protocol = self.kind.protocol
         if protocol == MIXED:
-            protocol = self._chance.choice(("cooperative", "consumer"))  # eager ones cannot be with cooperative ones
+            protocol = self._chance.choice(("cooperative", "consumer"))  # eager and cooperative members cannot be mixed
         arguments = [protocol, place.bootstrap, self.name, place.topic, str(path), str(place.session_ms)]
         if client == "java":
             log_level = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
@@ -134,7 +134,7 @@ class Group:
         return [sys.executable, "-m", "tests.processes.groups.member", client, *arguments]
 
     def kill(self) -> None:
-        """SIGKILL: its partitions are free when its session is over."""
+        """Sends SIGKILL: the partitions become free when the session expires."""
         name = self._chance.choice(self.awake)
         process = self._members.pop(name)
         process.kill()
@@ -161,7 +161,7 @@ class Group:
         self._paused[name] = list(history.owned[name].values())
 
     def commit_for_the_paused(self) -> None:
-        """Others have taken over. What a removed member sends now must not count."""
+        """Commits in the name of paused members after others have taken over; these commits must be rejected."""
         for name, had in self._paused.items():
             if not had or not had[0].member_id.strip("-") or had[0].generation < 0:
                 continue
@@ -193,10 +193,10 @@ class Group:
     def broken(self, sentence: str) -> None:
         self._recorder.write("broken", sentence)
 
-    # What it waits for
+    # Waiting
 
     def is_shared_out(self) -> bool:
-        """Each partition has one owner among the members that are awake, each of which has its share."""
+        """Returns whether each partition has one owner among the running members, evenly."""
         history = self._follower.catch_up()
         shares = [set(history.owned[name]) for name in self.awake]
         sizes = [len(share) for share in shares]
@@ -208,14 +208,14 @@ class Group:
         return any(one.sent_us > at_us and one.outcome is Outcome.ACKED for one in reversed(history.commits))
 
     def has_read_all(self) -> bool:
-        """All that is in the log is committed."""
+        """Returns whether everything in the log is committed."""
         try:
             return self._observer.committed() == self._observer.ends()
-        except (KafkaException, OSError):  # a leader or a coordinator that moves
+        except (KafkaException, OSError):  # a leader or a coordinator moves
             return False
 
     def wait_until(self, what: str, holds: Callable[[], bool]) -> bool:
-        """False, and a line in the history, if it does not come in time."""
+        """Waits. Returns False, and adds a line to the history, after the timeout."""
         deadline_s = time.monotonic() + WAIT_S
         while not holds():
             self._bury()
@@ -227,7 +227,7 @@ class Group:
         return True
 
     def _bury(self) -> None:
-        """Members that ended by themselves."""
+        """Records members that ended by themselves."""
         for name, process in tuple(self._members.items()):
             if process.poll() is not None:
                 del self._members[name]
@@ -236,12 +236,12 @@ class Group:
                 self.broken(f"{name} ended by itself, with {process.returncode}")
 
     def drain(self) -> None:
-        """Nothing is written any more: until all have read all."""
+        """Waits until all members have read everything; nothing is written any more."""
         self.wait_until("shared out in the end", self.is_shared_out)
         self.wait_until("read to the end", self.has_read_all)
 
     def finish(self) -> None:
-        """Writes down where the group is, then ends it."""
+        """Records the final state of the group, then ends it."""
         for kind, ask in (("end", self._observer.ends), ("committed", self._observer.committed)):
             for partition, offset in enumerate(self._answer(kind, ask)):
                 self._recorder.write(kind, partition, offset)
@@ -253,14 +253,14 @@ class Group:
         while True:
             try:
                 return ask()
-            except (KafkaException, OSError) as problem:  # somebody takes over
+            except (KafkaException, OSError) as problem:  # another broker is taking over
                 if time.monotonic() > deadline_s:
                     self.broken(f"no answer for {what}: {problem}")
                     return ()
                 time.sleep(POLL_S)
 
     def end(self) -> None:
-        """All at once, without a word in the history: it is over."""
+        """Kills all members without recording it in the history."""
         for process in self._members.values():
             process.kill()
             process.wait()

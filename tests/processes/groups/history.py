@@ -1,26 +1,26 @@
-"""What members and the harness record: lines of tab-separated fields, one file a process, on one monotonic clock.
+"""The history that members and the harness record: lines of tab-separated fields, one file per process.
 
-    time  assigned   partitions generation member-id   now it owns these too; generation (or epoch) -1: not known
+    time  assigned   partitions generation member-id   it also owns these now; generation (or epoch) -1: unknown
     time  revoked    partitions                        given up in order
-    time  lost       partitions                        taken away: it was told that it is no member any more
+    time  lost       partitions                        taken away: it was told that it is no longer a member
     time  processed  partition:first-last ...          these records, in this order
     time  sends      number generation partition:offset ...   a commit
     time  acked      number                            acknowledged
     time  refused    number error                      not committed, unless it was sent twice
     time  unknown    number error                      may be committed or not
-    time  stalled    since                             the process got no time from then until now
-    time  leaving    -                                 it processes nothing any more, and leaves the group
+    time  stalled    since                             the process got no CPU time from then until now
+    time  leaving    -                                 it stops processing and leaves the group
 
 and in the file of the harness, where a member is named by its file:
 
     time  started|paused|resumed|killed|left  member
     time  away|back   coordinator's id
-    time  zombie      member partition generation error   a commit in the name of a member that was removed
-    time  end         partition offset                 where the log ends, after all was over
-    time  committed   partition offset                 what the group has committed then
-    time  broken      sentence                         what a run found beside the history
+    time  zombie      member partition generation error   a commit in the name of a removed member
+    time  end         partition offset                 the log's end after the run
+    time  committed   partition offset                 the group's committed offset at that time
+    time  broken      sentence                         a finding outside the history
 
-Times are in microseconds, partitions separated by commas. A file says at its beginning who wrote it.
+Times are in microseconds of one monotonic clock, partitions separated by commas. The first line names the writer.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def now_us() -> int:
 
 
 class Recorder:
-    """Each line is with the system at once: what a process wrote is there after its death."""
+    """Writes lines unbuffered, so that they survive the death of the process."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -76,7 +76,7 @@ class Processed(NamedTuple):
 
 @dataclass(slots=True)
 class Ownership:
-    """One member had one partition for a time."""
+    """A period in which one member owned one partition."""
 
     member: str
     partition: int
@@ -116,29 +116,29 @@ class ZombieCommit(NamedTuple):
 
 @dataclass(slots=True)
 class GroupHistory:
-    """Put together line by line, so that a run can follow it."""
+    """A history, built line by line so that a run can follow it."""
 
     ownerships: list[Ownership] = field(default_factory=list)
     commits: list[Commit] = field(default_factory=list)
     owned: defaultdict[str, dict[int, Ownership]] = field(default_factory=lambda: defaultdict(dict))
-    """By member: what it has now."""
+    """The partitions that each member owns now."""
     away: defaultdict[str, list[Span]] = field(default_factory=lambda: defaultdict(list))
-    """By member: when it was stopped, or got no time."""
+    """The periods in which each member was paused or got no CPU time."""
     coordinator_away: list[Span] = field(default_factory=list)
     alive: set[str] = field(default_factory=set)
     strays: list[str] = field(default_factory=list)
-    """Records that a member processed without having the partition."""
+    """Records that a member processed without owning the partition."""
     zombies: list[ZombieCommit] = field(default_factory=list)
     log_ends: dict[int, int] = field(default_factory=dict)
     committed: dict[int, int] = field(default_factory=dict)
     broken: list[str] = field(default_factory=list)
     events: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
-    """Of the harness, by kind: when."""
+    """Times of the harness's events, by kind."""
     _numbered: dict[tuple[str, str], Commit] = field(default_factory=dict)
     _since_us: dict[str, int] = field(default_factory=dict)
 
     def last_generation(self, member: str) -> int:
-        """In which it last committed."""
+        """The generation of its last commit."""
         return max((one.generation for one in self.commits if one.member == member), default=NOT_KNOWN)
 
     def add(self, process: str, line: str) -> None:
@@ -153,7 +153,7 @@ class GroupHistory:
     def _add_of_member(self, at_us: int, member: str, kind: str, rest: Sequence[str]) -> None:
         if kind == "assigned":
             for partition in _partitions(rest[0]):
-                self._give_up(at_us, member, (partition,), End.LOST)  # a library that did not say so
+                self._give_up(at_us, member, (partition,), End.LOST)  # the library did not report it
                 one = Ownership(member, partition, int(rest[1]), rest[2], at_us)
                 self.ownerships.append(one)
                 self.owned[member][partition] = one
@@ -226,7 +226,7 @@ def _pair(text: str) -> tuple[int, int]:
 
 
 class Follower:
-    """Reads what was written since the last time, of all files of a directory, in the order of time."""
+    """Reads the lines added to all files of a directory since the last call, in the order of time."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -241,7 +241,7 @@ class Follower:
         return self.history
 
     def _new_lines(self, path: Path) -> Iterator[tuple[str, str]]:
-        """A line that is not whole yet comes the next time, or never if its process was killed."""
+        """Returns the complete new lines. A partial line follows the next time, or never if its process was killed."""
         with path.open("rb") as file:
             file.seek(self._read.get(path, 0))
             data = file.read()

@@ -1,4 +1,5 @@
-"""A member with kafka-python. Partitions change hands inside of `poll`; all that was processed is committed before."""
+"""A group member that uses kafka-python. Rebalances happen inside `poll`; all processed records are committed
+before."""
 
 from __future__ import annotations
 
@@ -68,7 +69,7 @@ class _Member:
         try:
             found = self.consumer.poll(timeout_ms=int(POLL_S * 1000), max_records=RECORDS_MAX)
         except KafkaError:
-            traceback.print_exc()  # it goes on, as an application would that has to live
+            traceback.print_exc()  # continues, as an application would
             return []
         return [(message.partition, message.offset) for batch in found.values() for message in batch]
 
@@ -88,7 +89,7 @@ class _Member:
 
 
 def _started(**settings: Any) -> KafkaConsumer:
-    """Also while a broker is paused, which takes this library's whole time to start."""
+    """Starts the consumer, also while a broker is paused, which takes this library's whole startup timeout."""
     while True:
         try:
             return KafkaConsumer(**settings)

@@ -1,4 +1,4 @@
-"""A member of a group, in a process of its own. It processes, then commits; SIGTERM makes it leave in order.
+"""A group member in its own process. It processes, then commits; on SIGTERM it leaves in order.
 
 python -m tests.processes.groups.member CLIENT PROTOCOL BOOTSTRAP GROUP TOPIC HISTORY SESSION_MS
 """
@@ -18,12 +18,12 @@ from tests.processes.groups.history import NOT_KNOWN, Outcome, Recorder, now_us
 
 POLL_S = 0.1
 WORK_S = 0.05
-"""What a batch of records costs. A pause often begins then, and a commit follows."""
+"""The processing time of a batch. Many pauses start during it, followed by a commit."""
 RECORDS_MAX = 200
 TICK_S = 0.2
 STALL_S = 1.0
 REBALANCE_TIMEOUT_MS = 30_000
-"""How long a member may take to give up its partitions. Much longer than a session, which is what a test waits for."""
+"""How long a member may take to give up its partitions. Much longer than a session, which tests wait for."""
 HEARTBEATS_A_SESSION = 6
 MODULES = {
     "ottla": "ottla_member",
@@ -48,12 +48,12 @@ class Settings:
 
 
 class Account:
-    """What a member has, what it did and what it has to commit, written down as it happens."""
+    """The member's partitions, processed records and pending commits, recorded in the history as they change."""
 
     def __init__(self, path: Path) -> None:
         self._recorder = Recorder(path)
         self._next: dict[int, int] = {}
-        """By partition that it has: the offset after the last one that was processed."""
+        """The next offset to process of each owned partition."""
         self._committed: dict[int, int] = {}
         self._commits = 0
 
@@ -79,7 +79,7 @@ class Account:
             self._recorder.write(kind, ",".join(map(str, found)))
 
     def process(self, records: Iterable[tuple[int, int]]) -> bool:
-        """Partitions and offsets, in order. Those of a partition that it does not have any more are left out."""
+        """Processes records in order, except those of partitions that it no longer owns."""
         runs: list[list[int]] = []
         for partition, offset in records:
             if partition not in self._next:
@@ -116,7 +116,7 @@ class Account:
         self._recorder.write("leaving", "-")
 
     def watch_time(self) -> None:
-        """Writes down when this process got no time, by a pause or by a machine that has other things to do."""
+        """Records when this process got no CPU time, because of a pause or a busy machine."""
         before_us = now_us()
         while True:
             time.sleep(TICK_S)

@@ -1,4 +1,4 @@
-"""A member with `ottla.client`."""
+"""A group member that uses `ottla.client`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the harness asks brokers itself: who coordinates, what is committed, and commits that must be refused."""
+"""Requests of the harness to brokers: the coordinator, committed offsets, and commits that must be rejected."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GROUP_KEY = 0
 WAIT_S = 60.0
 ANSWER_S = 5.0
 ASK_S = 2.0
-"""Of one broker, before another one is asked."""
+"""Timeout of one broker before the next one is tried."""
 MOVING = frozenset(
     {
         ErrorCode.coordinator_not_available,
@@ -32,7 +32,7 @@ MOVING = frozenset(
 
 
 def create_topic(bootstrap: str, topic: str, partitions: int, replicas: int) -> None:
-    """Waits for brokers that have not found one another yet."""
+    """Creates a topic; waits until the brokers have found one another."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     deadline_s = time.monotonic() + WAIT_S
     while True:
@@ -46,7 +46,7 @@ def create_topic(bootstrap: str, topic: str, partitions: int, replicas: int) -> 
 
 
 def coordinator_of(bootstrap: str, group: str) -> tuple[int, int]:
-    """Its id and its port. Waits until there is one, and passes by brokers that do not answer: some are paused."""
+    """Returns the coordinator's id and port. Waits until there is one, and skips paused brokers."""
     told = "nobody answers"
     deadline_s = time.monotonic() + WAIT_S
     for address in itertools.cycle(bootstrap.split(",")):
@@ -71,7 +71,7 @@ def coordinator_of(bootstrap: str, group: str) -> tuple[int, int]:
 def commit_as(
     bootstrap: str, group: str, topic: str, partition: int, *, member_id: str, generation: int, offset: int
 ) -> ErrorCode:
-    """A commit in the name of a member, as it would send it itself."""
+    """Sends a commit in the name of a member."""
     body = {
         "group_id": group,
         "generation_id_or_member_epoch": generation,
@@ -105,7 +105,7 @@ def commit_as(
 
 
 class Observer:
-    """Asks for the ends of a topic and for the commits of a group, without being a member of it."""
+    """Reads the ends of a topic and the commits of a group without joining it."""
 
     def __init__(self, bootstrap: str, group: str, topic: str, partitions: int) -> None:
         self._consumer = Consumer(
@@ -122,7 +122,7 @@ class Observer:
         self._places = [TopicPartition(topic, index) for index in range(partitions)]
 
     def ends(self) -> Sequence[int]:
-        """Asked of the leaders as they are now: librdkafka goes on to ask one that is dead. Raises OSError."""
+        """Asks the current leaders, since librdkafka keeps asking dead ones. Raises OSError."""
         with any_broker(self._bootstrap) as caller:
             found = ask_leaders(caller, [self._topic])
         ends: dict[int, int] = {}
@@ -151,7 +151,7 @@ class Observer:
         return {int(result.partition_index): int(result.offset) for result in results}
 
     def committed(self) -> Sequence[int]:
-        """-1 where nothing is committed."""
+        """Returns the committed offsets, -1 where there is none."""
         return [max(each.offset, -1) for each in self._consumer.committed(self._places, ANSWER_S)]
 
     def close(self) -> None:

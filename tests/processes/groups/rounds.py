@@ -1,4 +1,4 @@
-"""A round: some groups read one topic while things happen to them, then the histories are judged."""
+"""A round: several groups read one topic under faults, then their histories are checked."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Say = Callable[[str], None]
 
 
 class Gone(Enum):
-    """How a coordinator goes."""
+    """The ways in which a coordinator fails."""
 
     KILLED = "killed"
     STOPPED = "stopped in order"
@@ -43,7 +43,7 @@ class Judged:
 
 
 class Round:
-    """All groups of a round have one coordinator, so that its death meets all of them."""
+    """A round in which all groups have the same coordinator, so that its death affects all of them."""
 
     def __init__(self, world: World, directory: Path, kinds: Sequence[Kind], session_ms: int, chance: Random) -> None:
         directory.mkdir(parents=True)
@@ -64,7 +64,7 @@ class Round:
             self.groups.append(Group(kind, name, place, own, Random(f"{chance.random()} {kind}")))
 
     def _name(self, word: str, coordinator: int | None) -> tuple[str, int]:
-        """A name of a group that this broker coordinates."""
+        """Returns the name of a group that this broker coordinates."""
         for number in itertools.count(1):
             name = f"{word}-{number}"
             found = coordinator_of(self._world.bootstrap, name)[0]
@@ -72,19 +72,19 @@ class Round:
                 return name, found
         raise AssertionError
 
-    # What happens
+    # Events
 
     def each(self, act: Callable[[Group], None]) -> None:
         for group in self.groups:
             act(group)
 
     def settle(self) -> None:
-        """Until each group is shared out among the members that are awake."""
+        """Waits until the partitions of each group are assigned to its running members."""
         for group in self.groups:
             group.wait_until("shared out", group.is_shared_out)
 
     def progress(self) -> None:
-        """Until each group has committed something from now on."""
+        """Waits until each group has committed something."""
         since_us = now_us()
         for group in self.groups:
             group.wait_until("committed", partial(group.has_committed_since, since_us))
@@ -115,7 +115,7 @@ class Round:
         self.each(Group.resume)
         self._writer.end()
         self.each(Group.drain)
-        self.coordinator_goes()  # nobody commits any more: what the next one knows is what it has read
+        self.coordinator_goes()  # nobody commits any more: the next coordinator knows only what it has loaded
         self.each(Group.finish)
         self.coordinator_returns()
         return [self._judge(group) for group in self.groups]
@@ -129,7 +129,7 @@ class Round:
         return Judged(group.kind, history, findings, group.directory)
 
     def abandon(self) -> None:
-        """Ends what a round started, whatever happened."""
+        """Ends everything that a round started, also after an error."""
         self.each(Group.end)
         if self._absent is not None and self._gone is Gone.PAUSED:
             os.kill(self._world.pid(self._absent), signal.SIGCONT)

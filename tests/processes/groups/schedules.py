@@ -1,4 +1,4 @@
-"""What happens to groups: a short fixed schedule with each fault once, and long ones by chance."""
+"""Schedules of faults for groups: a short fixed one with each fault once, and long random ones."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tests.processes.groups.worlds import BROKER_SESSION_MS
 
 MEMBERS_MAX = 8
 ALL_MEMBERS_MAX = 14
-"""Of all groups of a round: each is a process, and the machine is one."""
+"""Limit for all groups of a round: each member is a process on this machine."""
 SETTLE_SHARE = 0.6
-"""How often the next thing waits until the last one is over."""
+"""How often the next fault waits until the group has settled."""
 
 
 def short(round_: Round, members: int = 4) -> None:
@@ -38,7 +38,7 @@ def short(round_: Round, members: int = 4) -> None:
 
 
 class Chaos:
-    """By chance, for a time. What is done to one group does not wait for the others."""
+    """Random faults for a given time. A fault of one group does not wait for the others."""
 
     def __init__(self, round_: Round, seconds: float, say: Say) -> None:
         self._round = round_
@@ -94,7 +94,7 @@ class Chaos:
         return True
 
     def _kill(self, group: Group) -> bool:
-        """The last one too, if another one can take its place."""
+        """Kills a member, also the last one if another can replace it."""
         if group.awake:
             group.kill()
         if not group.awake:
@@ -114,7 +114,7 @@ class Chaos:
         return True
 
     def _coordinator(self, _: Group) -> bool:
-        """Back after a while. The next time it goes, it may be another one."""
+        """Stops a coordinator and restarts it after a while. The next time it may be another broker."""
         self._round.coordinator_returns()
         how = self._chance.choice((Gone.KILLED, Gone.KILLED, Gone.STOPPED, Gone.PAUSED))
         self._round.coordinator_goes(how)

@@ -1,9 +1,9 @@
-"""Groups of every client, with every protocol that it has: members join, leave, are killed and paused beyond their
-session, the coordinator is killed. Each record is processed at least once, each partition has one owner a generation,
-no acknowledged commit is lost, and whoever lost its session cannot commit.
+"""Groups of every client library with every protocol it has: members join, leave, are killed and paused beyond their
+session, and the coordinator is killed. Each record is processed at least once, each partition has one owner per
+generation, no acknowledged commit is lost, and a member that lost its session cannot commit.
 
-`python -m tests.processes.groups` does the same for longer, by chance. With OTTLA_GROUPS_KAFKA=FOLDER, a folder with
-the jars of Apache Kafka's broker, these tests run against that.
+`python -m tests.processes.groups` does the same for longer, with random faults. With OTTLA_GROUPS_KAFKA=FOLDER, a
+folder with the jars of Apache Kafka's broker, these tests run against that broker.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.processes.groups.worlds import KafkaWorld, OttlaWorld, World
 
 SESSION_MS = 3000
 MEMBERS = 3
-"""At first. Each is a process that takes its time to start."""
+"""At the start. Each member is a process that takes time to start."""
 CLIENTS = tuple(dict.fromkeys(kind.client for kind in KINDS))
 
 

@@ -1,6 +1,5 @@
-"""Groups with members of `ottla.client` together with those of librdkafka and Java, by the schedule and the rules of
-`test_groups`. Formats and assignors are those of Kafka, so whichever member leads, the others understand it.
-"""
+"""Groups that mix members of `ottla.client`, librdkafka and Java, with the schedule and the rules of `test_groups`.
+Formats and assignors are Kafka's, so members understand one another whichever leads."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 def test_members_and_the_coordinator_go(world: World, tmp_path: Path, seed: int) -> None:
-    """One member of each library; ours is there first, and leads."""
+    """One member of each library; Ottla's joins first and leads."""
     clients = "confluent-kafka+ottla" if why_no_java() else "confluent-kafka+ottla+java"
     kinds = [Kind(clients, protocol) for protocol in PROTOCOLS]
     round_ = Round(world, tmp_path / clients.replace("+", "-"), kinds, SESSION_MS, Random(f"{seed} groups {clients}"))

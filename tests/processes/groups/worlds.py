@@ -1,6 +1,6 @@
-"""Three brokers, of Ottla or of Apache Kafka, to be killed and started again.
+"""Three brokers, of Ottla or of Apache Kafka, that tests kill and restart.
 
-The second kind shows that the harness asks for Kafka's behaviour and not for ours.
+Runs on Apache Kafka show that the harness expects Kafka's behaviour and not Ottla's.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ STOP_S = 60.0
 
 
 def group_settings(session_ms: int) -> dict[str, str]:
-    """Sessions that a test can wait for."""
+    """Settings with sessions short enough to wait for."""
     return {
         "group.min.session.timeout.ms": "1000",
         "group.initial.rebalance.delay.ms": "200",
@@ -44,12 +44,12 @@ class World(Protocol):
     def kill(self, node_id: int) -> None: ...
 
     def stop(self, node_id: int) -> None:
-        """In order."""
+        """Stops a broker in order."""
 
     def start(self, node_id: int) -> None: ...
 
     def close(self) -> list[str]:
-        """Ends all; returns what is wrong with how they ended."""
+        """Ends all brokers; returns the problems with how they ended."""
 
 
 class OttlaWorld:

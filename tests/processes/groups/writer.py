@@ -1,4 +1,4 @@
-"""Writes to all partitions of a topic, steadily, as long as a round lasts."""
+"""Writes to all partitions of a topic continuously during a round."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FLUSH_S = 60.0
 
 
 class Writer:
-    """Also a record without an acknowledgement may be there: what counts is the end of the log."""
+    """Unacknowledged records may also be in the log, so the end of the log is what counts."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
         self._producer = Producer(

@@ -1,1 +1,2 @@
-"""A PostgreSQL whose commits wait for the log, killed with its disk; restored from the log, and compared."""
+"""A PostgreSQL server whose commits wait for the log is destroyed with its disk, restored from the log, and
+compared."""

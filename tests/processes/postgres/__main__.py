@@ -1,4 +1,4 @@
-"""A PostgreSQL under pgbench, killed with its disk again and again, restored from the log each time.
+"""Repeatedly destroys a PostgreSQL server under pgbench with its disk and restores it from the log.
 
 python -m tests.processes.postgres --rounds 20 --seed 1
 """

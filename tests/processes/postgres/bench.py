@@ -1,8 +1,8 @@
-"""pgbench that leaves a trace: which transactions each client saw committed, and what must be true of the tables.
+"""pgbench with a record of the transactions that each client saw committed, and the resulting expectations.
 
-Each transaction is pgbench's own (TPC-B like) and one row more in `ledger`: the round, the client, and the client's
-count. pgbench logs a transaction after its commit has returned. So of a client with k logged transactions the rows
-1..k must be there; the row k+1 may be, if the server died before it could say so.
+Each transaction is pgbench's own (TPC-B like) plus a row in `ledger`: the round, the client, and the client's count.
+pgbench logs a transaction after its commit has returned. For a client with k logged transactions the rows 1..k must
+exist; row k+1 may exist if the server died before it could reply.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TABLES = "CREATE TABLE ledger (round int, client int, n int, delta int, PRIMARY 
 
 
 class Bench:
-    """One run of pgbench, in a process of its own."""
+    """One run of pgbench in its own process."""
 
     def __init__(self, binaries: Path, url: str, directory: Path, number: int) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -51,7 +51,7 @@ class Bench:
         return self._process.poll() is None
 
     def finish(self, timeout_s: float = 30) -> Counter[tuple[int, int]]:
-        """How many transactions each (round, client) saw committed, after the server's death ended it."""
+        """Returns how many transactions each (round, client) saw committed, after the server's death ended the run."""
         self._process.wait(timeout_s)
         seen: Counter[tuple[int, int]] = Counter({(self.number, client): 0 for client in range(CLIENTS)})
         for path in self._directory.glob("transactions.*"):
@@ -67,7 +67,7 @@ class Bench:
 
 @dataclass(slots=True)
 class Expected:
-    """What a restored server has to have: of rounds that were compared before, exactly that."""
+    """The expected content of a restored server: for rounds compared before, exactly the content found then."""
 
     exact: dict[tuple[int, int], int] = field(default_factory=dict)
     seen: Counter[tuple[int, int]] = field(default_factory=Counter)
@@ -84,7 +84,7 @@ def initialize(binaries: Path, url: str) -> None:
 
 
 def compare(url: str, expected: Expected) -> list[str]:
-    """What is wrong, in sentences. What is found becomes what later rounds have to find again."""
+    """Returns descriptions of the differences. The content found becomes the expectation of later rounds."""
     with psycopg.connect(url) as connection:
         rows = connection.execute("SELECT round, client, count(*), min(n), max(n) FROM ledger GROUP BY 1, 2").fetchall()
         sums = connection.execute(

@@ -1,4 +1,5 @@
-"""Rounds: load, a death of everything in turn, the restore elsewhere, the comparison. The restored server goes on."""
+"""Rounds: load, the death of one component after another, a restore elsewhere, a comparison. The restored server
+continues."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ class Rounds:
         self.outcome = Outcome()
 
     def prepare(self) -> None:
-        """The first server gets its tables, its connector, and commits that wait."""
+        """Sets up the first server: its tables, its connector, and synchronous commits."""
         world = self._world
         initialize(world.binaries, world.server.url)
         world.connect()
@@ -48,7 +49,7 @@ class Rounds:
         self._wait_for_commit()
 
     def run(self, number: int) -> bool:
-        """True if everything that was committed is there."""
+        """Runs a round. Returns True if all committed transactions are present."""
         world, began_s = self._world, time.monotonic()
         if number == 1 or self._chance.random() < 0.3:
             world.backup(*(["--keep", "2"] if self._chance.random() < 0.5 else []))
@@ -71,7 +72,7 @@ class Rounds:
         return not findings
 
     def _load(self, bench: Bench) -> list[str]:
-        """For a while, with deaths of brokers and of the connector in between, by chance."""
+        """Runs load for a while, with random deaths of brokers and of the connector."""
         deaths: list[str] = []
         if self._chance.random() < 0.6:
             time.sleep(self._chance.uniform(0, 1))
@@ -82,14 +83,14 @@ class Rounds:
             self._world.connect()
             deaths.append("the connector killed")
             self.outcome.deaths["connector"] = self.outcome.deaths.get("connector", 0) + 1
-        if self._chance.random() < 0.8:  # else the server may die before commits go on
+        if self._chance.random() < 0.8:  # else the server may die before commits resume
             self._wait_for_commit()
         time.sleep(self._chance.uniform(*LOAD_S))
         assert bench.running, "pgbench ended before the server did"
         return deaths
 
     def _kill_a_broker(self) -> list[str]:
-        """It comes back by itself, while the rest goes on: also while the server dies and is restored."""
+        """Kills a broker. It restarts in the background, also while the server dies and is restored."""
         number = self._chance.randrange(1, 4)
         broker = self._world.brokers.broker(number)
         if not broker.running or self._returning():
@@ -108,7 +109,7 @@ class Rounds:
         return self._thread is not None and self._thread.is_alive()
 
     def settle(self) -> None:
-        """Every broker runs again. One that could not start in time, on a busy machine, gets another chance."""
+        """Waits until every broker runs again. One that did not start in time on a busy machine is retried."""
         if self._thread is not None:
             self._thread.join()
         for broker in self._world.brokers.brokers:
@@ -120,7 +121,7 @@ class Rounds:
         assert world.connector is not None
         world.connector.kill()
         world.server = restored = world.restore()
-        # The comparison creates nothing, but hint bits and the like are WAL too: nobody waits for it yet.
+        # The comparison creates nothing, but hint bits and the like are WAL too, and no connector receives it yet.
         restored.settings["synchronous_standby_names"] = ""
         restored.spawn()
         restored.wait_until_recovered()
@@ -138,7 +139,7 @@ class Rounds:
         return findings
 
     def _wait_for_commit(self) -> None:
-        """Until commits wait for the connector, and return."""
+        """Waits until commits wait for the connector and return."""
         world, deadline_s = self._world, time.monotonic() + CONNECT_TIMEOUT_S
         with psycopg.connect(world.server.url, autocommit=True) as connection:
             while not connection.execute("SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync'").fetchall():

@@ -1,4 +1,4 @@
-"""A server that dies with its disk under pgbench, and what is restored from the log. Twenty rounds: see `__main__`."""
+"""Destroys a server with its disk under pgbench and restores it from the log. For twenty rounds see `__main__`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Three brokers, a connector, a PostgreSQL server: each a process, each to be killed."""
+"""Three brokers, a connector and a PostgreSQL server, each a process that tests kill."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LOG = "bank-wal"
 
 
 class WalBrokers(ClusterProcesses):
-    """Brokers whose append streams keep their ports over restarts."""
+    """Brokers whose append streams keep their ports across restarts."""
 
     def __init__(self, directory: Path, count: int = 3, config: dict[str, str] | None = None) -> None:
         super().__init__(directory, count, config=config, ready_timeout_s=240)
@@ -42,7 +42,7 @@ class WalBrokers(ClusterProcesses):
 
 
 class Connector:
-    """`ottla connect postgres-wal` in a process of its own."""
+    """`ottla connect postgres-wal` as a process."""
 
     def __init__(self, url: str, wal_servers: str, log_path: Path, *options: str) -> None:
         command = [sys.executable, "-m", "ottla", "connect", "postgres-wal", url, "--wal", wal_servers, "--log", LOG]
@@ -68,7 +68,8 @@ class Connector:
 
 
 class World:
-    """The first server is made new, each later one restored. A context manager; removes everything."""
+    """Brokers, connector and server. The first server is new, each later one restored. A context manager that removes
+    everything."""
 
     def __init__(self, directory: Path, durability: str = "disk") -> None:
         self.directory = directory
@@ -84,13 +85,13 @@ class World:
         return self.server.binaries
 
     def connect(self) -> None:
-        """A connector for the server that is now."""
+        """Starts a connector for the current server."""
         options = ["--durability", self.durability, "--replicas", "3"]
         path = self.directory / "connector.log"
         self.connector = Connector(self.server.url, self.brokers.wal_servers, path, *options)
 
     def has_all_replicas(self) -> bool:
-        """Whether each of them has all of the log. In memory, a second one may die only then."""
+        """Returns whether every replica has the whole log. In memory, a second broker may die only then."""
 
         async def ask() -> bool:
             async with Admin(self.brokers.bootstrap) as admin:
@@ -102,7 +103,7 @@ class World:
         self._ottla("backup", "postgres", self.server.url, *options)
 
     def restore(self, *options: str, settings: dict[str, str] | None = None) -> PostgresServer:
-        """Another server, laid down from the newest backup and the log, not started."""
+        """Returns another server, built from the newest backup and the log, not started."""
         restored = PostgresServer(settings={**SETTINGS, "hot_standby": "off", **(settings or {})})
         owner = unprivileged().file_owner
         self._ottla("restore", "postgres", "--to", restored.data_dir, "--server-user", owner, *options)
@@ -116,7 +117,7 @@ class World:
         return done.stdout
 
     def lose_server(self) -> None:
-        """It and its disk."""
+        """Destroys the server and its disk."""
         self.server.kill()
         shutil.rmtree(self.server.home)
 
@@ -130,7 +131,7 @@ class World:
         try:
             self.brokers.start()
             self.server.initialize()
-            # Until there is somebody who receives WAL, commits do not wait for it.
+            # Commits do not wait until there is a receiver of WAL.
             self.server.settings["synchronous_standby_names"] = ""
             self.server.start()
         except BaseException:

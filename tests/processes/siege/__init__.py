@@ -1,11 +1,11 @@
-"""A cluster of real processes under siege: clients record a history while a nemesis does its worst, a checker judges.
+"""A siege of a real cluster: clients record a history, a nemesis injects faults, a checker finds anomalies.
 
-history.py    what clients record, and how it is read back
-checker.py    the anomalies of a history; pure
-findings.py   what a check found
-values.py     what is written: each value says whose it is, and the rest follows from that
-writers.py, readers.py      clients as processes of their own; *_clients.py: the libraries behind them
-network.py, disks.py, store.py, node.py, cluster.py      brokers in network namespaces, on disks of their own
-faults.py, nemesis.py       what is done to them, and in which order
+history.py    the lines that clients record, and their parser
+checker.py    finds the anomalies of a history; pure
+findings.py   the findings of a check
+values.py     the written values: each contains its source and number, which determine the rest
+writer.py, reader.py, processes.py      clients as processes; senders.py, receivers.py: the libraries behind them
+network.py, disks.py, store.py, node.py, cluster.py      brokers in network namespaces, on separate disks
+faults.py, nemesis.py       the faults and their order
 campaign.py   a run from start to summary; summary.py prints it
 """

@@ -1,4 +1,4 @@
-"""Lays siege to clusters of real processes, or judges the history of an earlier siege again.
+"""Runs sieges of clusters of real processes, or checks the history of an earlier siege again.
 
 python -m tests.processes.siege --minutes 60
 python -m tests.processes.siege --judge DIRECTORY
@@ -77,7 +77,7 @@ def _shapes(options: argparse.Namespace) -> list[Shape]:
 
 
 def _one(directory: Path, shape: Shape, seconds: float, seed: int, only: list[str] | None) -> bool:
-    """In a process of its own, which enters a network of its own."""
+    """Runs one siege in a process with its own network namespace."""
     process = multiprocessing.get_context("spawn").Process(
         target=lay_siege_aloud, args=(directory, shape, seconds, seed, only)
     )

@@ -1,4 +1,4 @@
-"""A siege from start to summary: a cluster, clients that record, a nemesis, and then the check."""
+"""A siege from start to summary: a cluster, clients that record a history, a nemesis, and then the check."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.processes.siege.processes import Clients
 from tests.processes.siege.summary import render, totals
 
 Only = Sequence[str] | None
-"""Kinds of faults; without, all that are possible."""
+"""Kinds of faults; None means all that are possible."""
 
 FIRST_CALM_S = 5.0
 LAST_CALM_S = 5.0
@@ -32,7 +32,7 @@ FINAL_READERS = ("librdkafka", "ottla")
 
 
 def lay_siege_aloud(directory: Path, shape: Shape, seconds: float, seed: int, only: Only = None) -> None:
-    """In a process of its own. SIGTERM ends it in order."""
+    """Runs a siege in its own process. SIGTERM ends it in order."""
     signal.signal(signal.SIGTERM, _end_in_order)
     began_s = time.monotonic()
 
@@ -43,13 +43,13 @@ def lay_siege_aloud(directory: Path, shape: Shape, seconds: float, seed: int, on
 
 
 def _end_in_order(*_: object) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not disturb the end
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second signal must not disturb the shutdown
     sys.exit(1)
 
 
 def lay_siege(directory: Path, shape: Shape, seconds: float, seed: int, say: Say, only: Only = None) -> None:
-    """Leaves the history in `directory`, and the brokers' logs. Faults begin for so many seconds, each kind at least
-    once."""
+    """Runs a siege. Leaves the history and the brokers' logs in `directory`. Faults start for that many seconds, each
+    kind at least once."""
     directory.mkdir(parents=True)
     recorder = Recorder(directory / f"nemesis{SUFFIX}")
     try:
@@ -89,7 +89,7 @@ def _faults(nemesis: Nemesis, seconds: float) -> None:
 
 
 def _finish(cluster: Cluster, clients: Clients, nemesis: Nemesis) -> None:
-    """All faults end. Then writes go on, every replica is in sync, and the last readers see all there is."""
+    """Ends all faults. Then writes must continue, every replica get in sync, and the final readers see everything."""
     cluster.heal()
     nemesis.wait_in_sync("after all faults")
     nemesis.calm(LAST_CALM_S, AT_THE_END)
@@ -112,7 +112,7 @@ def _finish(cluster: Cluster, clients: Clients, nemesis: Nemesis) -> None:
 
 
 def judge(directory: Path, title: str) -> tuple[Findings, str]:
-    """Also works on the history of an earlier run."""
+    """Checks a history, also that of an earlier run."""
     history = read_history(directory)
     findings = check(history)
     count = totals(history)["acknowledged"]
@@ -124,7 +124,7 @@ def judge(directory: Path, title: str) -> tuple[Findings, str]:
 
 
 def _without_writes(history: History) -> Iterator[str]:
-    """Partitions that took no write after the last fault. A run that was broken off has no such time."""
+    """Returns the partitions without a write after the last fault. An aborted run has no such period."""
     began_us = max(
         (mark.at_us for mark in history.marks if (mark.kind, mark.name) == ("phase", AT_THE_END)), default=None
     )

@@ -1,7 +1,7 @@
-"""Judges a history in the manner of Jepsen's Kafka workload. Pure: a history in, findings out.
+"""Checks a history as Jepsen's Kafka workload does. Pure: a history in, findings out.
 
-The order of a partition is put together from everything that anyone saw of it: acknowledgements and reads. A value with
-an unknown outcome may be in it or not. The last reader, after all faults, has the final word on what is still there.
+The order of a partition is built from all acknowledgements and reads. A value with an unknown outcome may be in it or
+not. The final reader, after all faults, decides what is still present.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _PartitionCheck:
         self._unordered = unordered
         self._findings = findings
         self._order: dict[int, Value] = {}
-        """By offset, as first seen."""
+        """Values by offset, as first observed."""
         self._places: dict[Value, int] = {}
 
     def run(self) -> None:
@@ -47,7 +47,7 @@ class _PartitionCheck:
     def _found(self, anomaly: Anomaly, sentence: str) -> None:
         self._findings.add(anomaly, f"{self._name}: {sentence}")
 
-    # The order of the log
+    # Order of the log
 
     def _collect(self) -> None:
         for one in self._partition.acknowledged:
@@ -90,7 +90,7 @@ class _PartitionCheck:
             if value in self._places:
                 self._found(Anomaly.ABORTED, f"{name_of(value)} failed with {error} and is at {self._places[value]}")
 
-    # What is still there
+    # Presence
 
     def _check_presence(self) -> None:
         if not self._partition.finals:
@@ -109,7 +109,7 @@ class _PartitionCheck:
                     self._found(Anomaly.UNSEEN, f"{name_of(value)}, which was at {offset}; the log ends at {end}")
 
     def _check_presence_without_end(self) -> None:
-        """Of a run that was broken off: what nobody read, though someone read behind it."""
+        """Checks an aborted run: reports values that nobody read although later offsets were read."""
         read: set[Value] = set()
         highest = -1
         for reader in self._partition.readers:
@@ -120,10 +120,10 @@ class _PartitionCheck:
             if one.offset < highest and one.value not in read:
                 self._found(Anomaly.LOST, f"{name_of(one.value)} at {one.offset} was never read, {highest} was")
 
-    # What a reader may see
+    # Reads
 
     def _check_reader(self, reader: str) -> None:
-        """Polls go on where the one before ended, unless the reader asked for something else."""
+        """Checks that each poll continues where the previous one ended, unless the reader changed its position."""
         position: int | None = None
         for event in self._partition.readers[reader]:
             if isinstance(event, Assigned):
@@ -143,7 +143,7 @@ class _PartitionCheck:
                 self._found(Anomaly.SKIPPED, f"{reader} was at {position} and got {offset}, not {value} at {skipped}")
 
     def _check_ends(self) -> None:
-        """Whoever asks where the log ends is told an offset behind all that was acknowledged before."""
+        """Checks that each reported log end is above everything acknowledged before the request."""
         acknowledged = sorted(self._partition.acknowledged)
         times = [one.at_us for one in acknowledged]
         highest: list[int] = []

@@ -1,4 +1,4 @@
-"""The brokers of a siege, their network, disks and store, and the question whether all is well again."""
+"""The brokers of a siege with their network, disks and store, and the check whether the cluster is healthy again."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Shape:
     brokers: int
     store: str
     classes: str = KEPT
-    """Or `memory`, of which each process that ends takes a replica along."""
+    """KEPT, or `memory`, where each process that ends loses a replica."""
 
     @property
     def topics(self) -> Mapping[str, int]:
@@ -56,7 +56,7 @@ class Shape:
 
 
 class Cluster:
-    """Without root, or without network namespaces, what needs them is left out: `left_out` says what and why."""
+    """Features that need root or network namespaces are left out without them: `left_out` lists them with reasons."""
 
     def __init__(self, directory: Path, shape: Shape) -> None:
         self.shape = shape
@@ -151,11 +151,12 @@ class Cluster:
             del left[name]
 
     def states(self) -> list[metadata.State | None]:
-        """As each broker sees it."""
+        """Returns the cluster state as each broker sees it."""
         return [metadata.ask(node.address, 2.0) for node in self.nodes]
 
     def is_in_sync(self) -> bool:
-        """Every broker answers, and all say that every replica is in sync: what was destroyed is there again."""
+        """Returns whether every broker answers and reports every replica in sync, so that destroyed replicas are
+        restored."""
         if not all(node.running and not node.is_paused for node in self.nodes):
             return False
         states = self.states()

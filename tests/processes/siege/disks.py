@@ -1,6 +1,6 @@
-"""A disk for each broker: a small ext4 file system in a file, so that it can be full while the others are not.
+"""A disk for each broker: a small ext4 file system in a file, so that it can be full independently of the others.
 
-Its syncs can be made slow while the broker runs, with a library that is loaded before libc's.
+A preloaded library can make its syncs slow while the broker runs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ BALLAST = "ballast"
 
 
 class SmallDisk:
-    """Mounted at `path`. The file behind it has holes: only what is written takes space."""
+    """Mounted at `path`. The file behind it is sparse: only written blocks take space."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -31,7 +31,7 @@ class SmallDisk:
         (path / "lost+found").rmdir()
 
     def fill(self) -> None:
-        """Takes every free block."""
+        """Fills every free block."""
         with (self.path / BALLAST).open("ab") as file:
             chunk = CHUNK_BYTES
             while chunk >= 4096:
@@ -44,7 +44,7 @@ class SmallDisk:
         (self.path / BALLAST).unlink(missing_ok=True)
 
     def wipe(self) -> None:
-        """As if a new disk had been put in."""
+        """Empties the file system, as a new disk would be."""
         for entry in self.path.iterdir():
             if entry.is_dir():
                 shutil.rmtree(entry)
@@ -57,7 +57,7 @@ class SmallDisk:
 
 
 class Directory:
-    """What is left of a disk without root: it is never full."""
+    """A substitute for a disk without root: it is never full."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -81,7 +81,7 @@ Disk = SmallDisk | Directory
 
 
 class SlowSyncs:
-    """The library that makes syncs slow, built once a siege. `why_not` says why there is none."""
+    """The library that makes syncs slow, built once per siege. `why_not` says why there is none."""
 
     def __init__(self, directory: Path) -> None:
         self.library = directory / "slow_disk.so"

@@ -1,4 +1,4 @@
-"""What is done to a cluster. A fault begins, holds for a while, and ends; it names what it needs to itself."""
+"""The faults of a siege. A fault begins, lasts for a while and ends; it names the hosts that it needs exclusively."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Fault:
     begin: Callable[[], None]
     end: Callable[[], None]
     takes: frozenset[str]
-    """Hosts that no other fault may have at the same time."""
+    """Hosts that no other fault may use at the same time."""
     destroys: bool = False
-    """A replica is gone afterwards, of one class at least. Never two at a time: that is what is promised."""
+    """Whether a replica of at least one class is lost. Never two at a time, since only one loss is tolerated."""
 
 
 Make = Callable[[Cluster, Random, Sequence[Node]], Fault]
@@ -79,7 +79,7 @@ def _wipe(cluster: Cluster, chance: Random, free: Sequence[Node]) -> Fault:
 
 
 def _power_cut(cluster: Cluster, chance: Random, free: Sequence[Node]) -> Fault:
-    """Begins with a restart, after which the broker keeps in its own memory all that is not synced."""
+    """Begins with a restart, after which the broker keeps all unsynced data in its own memory."""
     node = chance.choice(free)
 
     def begin() -> None:
@@ -114,7 +114,7 @@ Links = list[tuple[str, str]]
 
 
 def _cut(kind: str, links: Callable[[str, list[str], Random], Links]) -> Make:
-    """`links` chooses what is cut of one broker, given the other ones."""
+    """`links` selects the links of one broker to cut, given the other brokers."""
 
     def make(cluster: Cluster, chance: Random, free: Sequence[Node]) -> Fault:
         node = chance.choice(free)
@@ -172,12 +172,12 @@ ENDS_SEVERAL = {"kill of two", "kill of all"}
 
 
 def destroys(fault: Fault, cluster: Cluster) -> bool:
-    """Of the topics of this cluster. The `memory` ones live in processes."""
+    """Returns whether a fault destroys a replica of this cluster's topics. `memory` replicas live in processes."""
     return fault.destroys or (cluster.shape.classes == MEMORY and fault.kind in ENDS_PROCESSES)
 
 
 def possible(cluster: Cluster) -> list[str]:
-    """The kinds of faults that this machine and this store allow."""
+    """Returns the kinds of faults that this machine and this store allow."""
     kinds = list(FAULTS)
     if not cluster.can_cut:
         kinds = [kind for kind in kinds if not kind.startswith(("cut", "one"))]

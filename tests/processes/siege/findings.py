@@ -1,4 +1,4 @@
-"""What a check found: anomalies by kind, the first few of each in words."""
+"""The findings of a check: anomalies by kind, with descriptions of the first few of each."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ SHOWN_MAX = 10
 
 
 class Anomaly(StrEnum):
-    """In the words of Jepsen's Kafka workload where it has one."""
+    """The kinds of anomalies, with the names of Jepsen's Kafka workload where it has one."""
 
     LOST = "lost"
-    """Acknowledged or read, and no longer there, though the log goes on behind it."""
+    """Acknowledged or read, and no longer present, though the log continues beyond it."""
     UNSEEN = "unseen after healing"
-    """Acknowledged or read, and at or behind the end that all readers see when every fault is over."""
+    """Acknowledged or read, and at or beyond the end that all readers see when every fault is over."""
     DUPLICATE = "duplicate"
     """One value at two offsets."""
     INCONSISTENT = "inconsistent offset"
@@ -23,18 +23,18 @@ class Anomaly(StrEnum):
     REORDERED = "reordered"
     """A producer's later value before an earlier one."""
     SKIPPED = "skipped"
-    """A reader went over an offset that has a value."""
+    """A reader skipped an offset that has a value."""
     BACKWARDS = "backwards"
-    """A reader got an offset again without having asked for it."""
+    """A reader got an offset again without seeking."""
     ABORTED = "aborted read"
     """A value that certainly failed was acknowledged or read."""
     STALE = "stale end"
-    """The end of the log, asked for after an acknowledgement, was before it."""
+    """The log end, requested after an acknowledgement, was below it."""
     NEVER_SENT = "never sent"
     CHANGED = "changed"
     """The bytes differ from what was sent."""
     BROKEN = "broken"
-    """Beside the history: a broker that ended by itself, a cluster that did not heal."""
+    """A finding outside the history: a broker that ended by itself, a cluster that did not recover."""
 
 
 @dataclass(slots=True)

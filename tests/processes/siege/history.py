@@ -1,21 +1,21 @@
-"""What clients and the nemesis record: lines of tab-separated fields, one file a process, on one monotonic clock.
+"""The history that clients and the nemesis record: lines of tab-separated fields, one file per process.
 
     time  source   -          source client in-order(1/0)
-    time  send     partition  source sequence count         so many values are handed to the client
-    time  ok       partition  source sequence offset us     acknowledged at an offset (-1: unknown), after so long
+    time  send     partition  source sequence count         this many values are handed to the client
+    time  ok       partition  source sequence offset us     acknowledged at an offset (-1: unknown), after this time
     time  fail     partition  source sequence error         certainly not written
-    time  unknown  partition  source sequence error         may be there or not
-    time  assign   partition  offset                        a reader goes on from there
-    time  end      partition  offset asked                  the end of the log, asked for at a time
+    time  unknown  partition  source sequence error         may be written or not
+    time  assign   partition  offset                        a reader continues from there
+    time  end      partition  offset asked                  the log end, with the time of the request
     time  poll     partition  offset:source:sequence:count  ... a reader got these, in this order
-    time  changed  partition  offset                        a value that nobody wrote like this
-    time  refused  -          error                         a reader was refused
-    time  final    partition  end                           after the last fault: all up to here follows as polls
+    time  changed  partition  offset                        a value that differs from what was written
+    time  refused  -          error                         a read was rejected
+    time  final    partition  end                           after the last fault: everything up to here follows as polls
     time  phase    -          name
     time  fault    -          kind begin|end detail
-    time  broken   -          sentence                      what a run found beside the history
+    time  broken   -          sentence                      a finding outside the history
 
-Times are in microseconds.
+Times are in microseconds of one monotonic clock.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Recorder:
 
 
 class Run(NamedTuple):
-    """Values that follow one another, at offsets that follow one another."""
+    """Consecutive values at consecutive offsets."""
 
     offset: int
     value: Value
@@ -88,7 +88,7 @@ class Acknowledged(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """An answer to where the log ends. Asked before, answered after."""
+    """A reply with the log end, with the times of request and reply."""
 
     asked_us: int
     offset: int
@@ -106,17 +106,17 @@ ReaderEvent = Assigned | Polled
 @dataclass(slots=True)
 class PartitionHistory:
     sent: dict[int, int] = field(default_factory=dict)
-    """By source: how many."""
+    """The number of values sent, by source."""
     acknowledged: list[Acknowledged] = field(default_factory=list)
     acknowledged_somewhere: list[Acknowledged] = field(default_factory=list)
-    """Without an offset."""
+    """Acknowledgements without an offset."""
     failed: dict[Value, str] = field(default_factory=dict)
     unknown: dict[Value, str] = field(default_factory=dict)
     readers: defaultdict[str, list[ReaderEvent]] = field(default_factory=lambda: defaultdict(list))
     ends: list[Ended] = field(default_factory=list)
     changed: list[int] = field(default_factory=list)
     finals: dict[str, int] = field(default_factory=dict)
-    """By reader: where the log ended when every fault was over."""
+    """The log end that each reader found when every fault was over."""
 
 
 class Mark(NamedTuple):
@@ -136,10 +136,10 @@ class History:
     marks: list[Mark] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
-    """What readers were told instead of records."""
+    """The errors that readers got."""
 
     def add(self, process: str, lines: Iterable[str]) -> None:
-        """The lines that one process wrote. A line that was cut off by its death is left out."""
+        """Adds the lines of one process, except a last line cut off by its death."""
         for line in lines:
             if line.endswith("\n"):
                 self._add_line(process, line.rstrip("\n").split("\t"))

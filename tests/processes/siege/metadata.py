@@ -1,4 +1,4 @@
-"""What one broker itself says of the cluster. Client libraries ask whichever broker they like; this asks that one."""
+"""Asks one particular broker for its view of the cluster; client libraries choose the broker themselves."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ State = dict[tuple[str, int], PartitionState]
 
 
 def ask(address: str, timeout_s: float) -> State | None:
-    """None if there is no answer in time."""
+    """Returns None if there is no reply in time."""
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host, int(port)), timeout_s) as connection:
@@ -64,13 +64,13 @@ class _Bytes:
 
 
 def _parse(data: _Bytes) -> State:
-    data.take("i")  # the correlation id
+    data.take("i")  # correlation id
     for _ in range(data.take("i")):
         data.take("i")
         data.string()
         data.take("i")
         data.string()
-    data.take("i")  # the controller
+    data.take("i")  # controller
     state: State = {}
     for _ in range(data.take("i")):
         data.take("h")

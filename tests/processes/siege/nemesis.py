@@ -1,6 +1,6 @@
-"""Does the faults: one kind after the other, each until all is well again, and then many at once.
+"""Injects the faults: first one kind after the other, each until the cluster is healthy again, then many at once.
 
-All choices follow from a seed. What the brokers make of it depends on time, so a run repeats its faults, not its fate.
+A seed determines all choices. The brokers' reactions depend on timing, so a run repeats its faults but not its outcome.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Nemesis:
         self._sleep(seconds)
 
     def in_turns(self, deadline_s: float) -> None:
-        """Each kind once, in an order of its own; begins none after the deadline."""
+        """Injects each kind once, in a random order; starts none after the deadline."""
         for kind in self._chance.sample(self.kinds, len(self.kinds)):
             if time.monotonic() > deadline_s:
                 return
@@ -55,7 +55,7 @@ class Nemesis:
                 self._sleep(SLOW_DISK_CALM_S)
 
     def at_once(self, seconds: float) -> None:
-        """Several faults at a time, on different brokers. Now and then all of it ends, and heals."""
+        """Injects several faults at a time on different brokers. Sometimes all of them end and the cluster recovers."""
         deadline_s = time.monotonic() + seconds
         while (left_s := deadline_s - time.monotonic()) > 0:
             self._phase("all at once")
@@ -80,7 +80,8 @@ class Nemesis:
             self._sleep(self._chance.uniform(0.1, 1.0))
 
     def _another(self, active: list[Fault], *, may_destroy: bool) -> Fault | None:
-        """None if the one that was drawn cannot be had now. At most one destroys until all is in sync again."""
+        """Returns None if the drawn fault is not possible now. At most one fault destroys data until all is in sync
+        again."""
         taken = frozenset().union(*(fault.takes for fault in active))
         free = [node for node in self._cluster.nodes if node.host not in taken]
         kind = self._chance.choice([kind for kind in self.kinds if kind not in NEVER_AT_ONCE])
@@ -123,7 +124,7 @@ class Nemesis:
             time.sleep(min(left_s, 0.2))
 
     def _look_after_brokers(self) -> None:
-        """A broker that ends by itself is a finding, and is started again."""
+        """Reports a broker that ended by itself as a finding, and restarts it."""
         for node in self._cluster.nodes:
             code = node.ended_by_itself()
             if code is not None:

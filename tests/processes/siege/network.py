@@ -1,7 +1,7 @@
-"""A network of its own for a siege: hosts are network namespaces behind one router, which can drop what it forwards.
+"""A private network for a siege: hosts are network namespaces behind one router, which can drop forwarded packets.
 
-A cut is silent, as on a real network: nothing is refused, packets just do not arrive. It has a direction. Without root
-there are no namespaces: all hosts are this one, and cuts are left out.
+A cut is silent, as on a real network: packets are dropped, not rejected. It has a direction. Without root there are no
+namespaces: all hosts are this machine, and cuts are left out.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FIRST_RULE = 100
 
 
 class CannotError(Exception):
-    """Something that this machine does not allow. Says what."""
+    """An operation that this machine does not allow. Says which."""
 
 
 def command(*words: str) -> str:
@@ -28,7 +28,7 @@ def command(*words: str) -> str:
 
 
 class Network:
-    """Hosts by name, each with an address. `enter` moves this process to one of them, with all that it starts."""
+    """Hosts by name, each with an address. `enter` moves this process and its children to one of them."""
 
     def __init__(self, hosts: Sequence[str]) -> None:
         self._prefix = f"siege{os.getpid()}"
@@ -69,18 +69,18 @@ class Network:
         return f"10.213.{self._numbers[host]}.1"
 
     def on(self, host: str, words: Sequence[str]) -> list[str]:
-        """The command that runs `words` on a host, in the same process."""
+        """Returns the command that runs `words` on a host, in the same process."""
         return ["nsenter", f"--net=/run/netns/{self._namespace(host)}", *words]
 
     def enter(self, host: str) -> None:
-        """Call it before there are threads."""
+        """Moves this process to a host. Call it before threads are started."""
         libc = ctypes.CDLL(None, use_errno=True)
         with Path(f"/run/netns/{self._namespace(host)}").open() as file:
             if libc.setns(file.fileno(), CLONE_NEWNET) != 0:
                 raise CannotError(f"setns: {os.strerror(ctypes.get_errno())}")
 
     def cut(self, source: str, target: str) -> None:
-        """One way: nothing from `source` reaches `target`."""
+        """Drops packets from `source` to `target`, in that direction only."""
         if (source, target) in self._cuts:
             return
         self._rules += 1
@@ -107,7 +107,7 @@ class Network:
 
 
 class OneHost:
-    """What is left of a network without root."""
+    """A substitute for a network without root."""
 
     def __init__(self, hosts: Sequence[str]) -> None:
         pass

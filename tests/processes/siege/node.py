@@ -1,4 +1,4 @@
-"""One broker of a siege: a process on a host of its own, with a disk of its own, that is started without waiting."""
+"""One broker of a siege: a process on its own host and disk that is started without waiting for it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from tests.processes.siege.disks import Disk
 
 LOG_LEVEL = "SIEGE_LOG_LEVEL"
-"""In the environment: of the brokers."""
+"""Environment variable with the brokers' log level."""
 BACKING = ".volatile"
-"""Where a volatile disk keeps what has no durable name yet. A real disk would not have it after a power cut."""
+"""Where a volatile disk keeps data without a durable name. A real disk would lose it in a power cut."""
 
 
 class Node:
@@ -48,7 +48,7 @@ class Node:
         return self._process is not None and self._process.poll() is None
 
     def start(self, *, volatile: bool = False) -> None:
-        """Returns at once: a broker that cannot reach its store waits for it."""
+        """Starts the broker and returns at once: a broker that cannot reach its store waits for it."""
         assert not self.running, f"{self.host} is already running"
         subprocess.run(["rm", "-rf", str(self.disk.path / BACKING)], check=True)
         self.is_volatile = volatile
@@ -74,7 +74,7 @@ class Node:
         self.is_paused = False
 
     def stop(self, timeout_s: float) -> int | None:
-        """SIGTERM, and the exit code; None if it does not end."""
+        """Sends SIGTERM and returns the exit code; None if the process does not end."""
         self._is_wanted = False
         assert self._process is not None
         if self.running:
@@ -100,7 +100,7 @@ class Node:
         self.slow_file.unlink(missing_ok=True)
 
     def ended_by_itself(self) -> int | None:
-        """The exit code of a broker that nobody ended."""
+        """Returns the exit code of a broker that ended by itself."""
         if not self._is_wanted or self._process is None:
             return None
         return self._process.poll()

@@ -1,4 +1,4 @@
-"""The clients of a siege, each a process of its own, and the last reader."""
+"""The clients of a siege, each a process, and the final reader."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Clients:
             self._readers.append(self._spawn("reader", client, self._bootstrap, path, seed, "follow"))
 
     def wait_until_writing(self, timeout_s: float) -> None:
-        """Until each writer has an acknowledgement and each reader a record: a fault before that shows nothing."""
+        """Waits until each writer has an acknowledgement and each reader a record: faults before that show nothing."""
         deadline_s = time.monotonic() + timeout_s
         wanted = [(f"writer-{client}", "\tok\t") for client in WRITERS]
         wanted += [(f"reader-{client}", "\tpoll\t") for client in READERS]
@@ -53,14 +53,14 @@ class Clients:
         return path.read_text(encoding="ascii") if path.exists() else ""
 
     def stop_writers(self) -> None:
-        """Every record has its outcome then."""
+        """Stops the writers; afterwards every record has its outcome."""
         _end(self._writers, WRITERS_END_S)
 
     def stop_readers(self) -> None:
         _end(self._readers, READERS_END_S)
 
     def read_to_the_end(self, client: str, timeout_s: float) -> bool:
-        """False if the last reader did not see the end in time."""
+        """Returns False if the final reader did not reach the end in time."""
         process = self._spawn("reader", client, self._bootstrap, self._path(f"final-{client}"), self._seed, "final")
         try:
             return process.wait(timeout_s) == 0
@@ -70,7 +70,7 @@ class Clients:
             return False
 
     def dead(self) -> list[str]:
-        """Clients that ended by themselves: a mistake in the siege."""
+        """Returns clients that ended by themselves, which is a bug of the siege."""
         return [str(process.args) for process in (*self._writers, *self._readers) if process.poll() is not None]
 
     def kill(self) -> None:

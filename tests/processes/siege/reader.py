@@ -1,8 +1,8 @@
-"""A consumer in a process of its own: follows all partitions, and now and then goes back, or on from the end.
+"""A consumer process: follows all partitions, and sometimes seeks backwards or to the end.
 
     python -m tests.processes.siege.reader CLIENT BOOTSTRAP HISTORY SEED follow|final TOPIC:INDEX...
 
-`follow` ends on SIGTERM. `final` reads everything from the beginning to the end that it finds, and ends by itself.
+`follow` ends on SIGTERM. `final` reads everything from the beginning to the current end, and exits.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TURN_S = (4.0, 12.0)
 """How long a reader follows before it does something else."""
 BACK_MAX = 1500
 ASK_SHARE = 0.1
-"""Of the polls are followed by a question for the end of a log."""
+"""The share of polls followed by a request for a log end."""
 
 Where = tuple[str, int]
 
@@ -42,11 +42,11 @@ class Reader:
         self.positions: dict[Where, int] = dict.fromkeys(places, 0)
 
     async def poll(self) -> None:
-        """Gets what is there and records it. A consumer that fails is replaced."""
+        """Polls and records the result. A consumer that fails is replaced."""
         try:
             receiver = await self._started()
             received = await receiver.poll()
-        except Exception as problem:  # libraries differ in what they raise; the next consumer goes on in the same place
+        except Exception as problem:  # libraries raise different errors; the next consumer continues in the same place
             await self._drop(problem)
             return
         self._record(received)
@@ -73,7 +73,7 @@ class Reader:
         self._recorder.write("assign", name_of(where), offset)
         try:
             await self._receiver.seek(where, offset)
-        except Exception as problem:  # as above: it begins again there
+        except Exception as problem:  # as above: the next consumer starts again there
             await self._drop(problem)
 
     async def end(self, where: Where) -> int | None:
@@ -92,7 +92,7 @@ class Reader:
             self._receiver = receiver = RECEIVERS[self._client](self._bootstrap)
             await receiver.start()
             for where, offset in self.positions.items():
-                # A `memory` log that has nothing begins above all offsets that the leader before could have given out.
+                # An empty `memory` log starts above all offsets that the previous leader could have assigned.
                 first, _ = await receiver.ends(where)
                 self.positions[where] = max(offset, first)
                 self._recorder.write("assign", name_of(where), self.positions[where])
@@ -107,7 +107,7 @@ class Reader:
     async def close(self) -> None:
         receiver, self._receiver = self._receiver, None
         if receiver is not None:
-            with contextlib.suppress(Exception, asyncio.CancelledError):  # aiokafka lets its own tasks' end through
+            with contextlib.suppress(Exception, asyncio.CancelledError):  # aiokafka leaks its tasks' cancellations
                 await receiver.close()
 
 
@@ -133,7 +133,7 @@ async def follow(reader: Reader, chance: random.Random, stopping: asyncio.Event)
 
 
 async def read_to_the_end(reader: Reader, recorder: Recorder) -> None:
-    """Waits for an answer as long as it takes: whoever started this process knows how long that may be."""
+    """Waits for a reply without a timeout; the parent process applies one."""
     left: dict[Where, int] = {}
     for where in reader.positions:
         while (end := await reader.end(where)) is None:

@@ -1,4 +1,4 @@
-"""Consumers of three libraries behind one small interface: go there, get what follows, ask for the end."""
+"""Consumers of three libraries behind one small interface: seek, poll, request the end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Received(NamedTuple):
 
 
 class ReceiverFailedError(Exception):
-    """A new consumer has to go on from the same place."""
+    """The consumer failed; a new one has to continue from the same place."""
 
 
 class Receiver(Protocol):
@@ -36,7 +36,7 @@ class Receiver(Protocol):
     async def seek(self, where: Where, offset: int) -> None: ...
     async def poll(self) -> list[Received]: ...
     async def ends(self, where: Where) -> tuple[int, int]:
-        """The first offset, and the one after the last."""
+        """Returns the first offset and the one after the last."""
 
     async def close(self) -> None: ...
 
@@ -70,7 +70,7 @@ class ConfluentReceiver:
         self._consumer.assign([TopicPartition(*where, offset) for where, offset in self._positions.items()])
 
     async def seek(self, where: Where, offset: int) -> None:
-        """By a new assignment: a seek in librdkafka may fail while a leader is away."""
+        """Seeks by a new assignment: a seek in librdkafka may fail while a leader is down."""
         self._positions[where] = offset
         self._assign()
 

@@ -1,6 +1,6 @@
-"""Producers of four libraries behind one small interface: hand over a value, learn what became of it.
+"""Producers of four libraries behind one small interface: send a value, get its outcome.
 
-`done` is told the offset, or that the value certainly failed, or that nobody knows. It may be called on another thread.
+`done` is called with the offset, a certain failure, or an unknown outcome. It may be called on another thread.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ REQUEST_TIMEOUT_MS = 5_000
 PATIENCE_MS = 600_000
 
 CERTAIN = (NotEnoughReplicasError, MessageSizeTooLargeError, UnknownTopicOrPartitionError)
-"""What a broker answers before it has appended anything. NOT_LEADER_OR_FOLLOWER is not among them: a leader that is
-deposed while a write waits for its followers says it too, here and in Kafka."""
+"""Errors that a broker returns before it has appended anything. NOT_LEADER_OR_FOLLOWER is not among them: a leader that
+is deposed while a write waits for its followers returns it too, in Ottla and in Kafka."""
 
 
 NO_OFFSET = -1
-"""Of a record that was acknowledged, nobody knows where."""
+"""The offset of an acknowledged record is unknown."""
 
 
 class Outcome(NamedTuple):
     offset: int | None
-    """None of a failure."""
+    """None for a failure."""
     error: str = ""
     is_certain: bool = True
-    """Of a failure: nothing was written."""
+    """For a failure: nothing was written."""
 
 
 Done = Callable[[Outcome], None]
 
 
 class SenderFailedError(Exception):
-    """This producer cannot go on; a new one can."""
+    """This producer cannot continue; a new one can."""
 
 
 class Sender(Protocol):
@@ -52,15 +52,15 @@ class Sender(Protocol):
 
     async def start(self) -> None: ...
     async def send(self, topic: str, partition: int, value: bytes, done: Done) -> None:
-        """Raises SenderFailedError if the value was not taken."""
+        """Sends a value. Raises SenderFailedError if it was not accepted."""
 
     async def flush(self) -> None: ...
     async def close(self) -> None: ...
 
 
 class ConfluentSender:
-    """librdkafka. It is never out of patience: when a record times out, it begins a new producer epoch and renumbers
-    all that wait, also what may have been written. That would be a duplicate of its own making."""
+    """librdkafka with a delivery timeout that never expires: when a record times out, it bumps the producer epoch and
+    renumbers all pending records, even those that may have been written, which would cause duplicates."""
 
     in_order = True
 
@@ -99,7 +99,8 @@ class ConfluentSender:
             raise SenderFailedError(str(problem)) from problem
 
     def _report(self, done: Done, error: KafkaError | None, message: Message) -> None:
-        """It has no offset for a record whose answer was lost, when the answer to a later one says that it is there."""
+        """Reports an outcome. The offset is unknown if the reply was lost and a later record's reply confirmed the
+        record."""
         if error is not None:
             done(Outcome(None, error.name(), is_certain=False))
         else:
@@ -115,8 +116,8 @@ class ConfluentSender:
 
 
 class KafkaPythonSender:
-    """Without idempotence, and without trying again: the first answer is the outcome. librdkafka cannot be told that:
-    it sends again by itself what a leader refused that had just been deposed."""
+    """Without idempotence and retries: the first reply is the outcome. librdkafka cannot be configured that way: it
+    always retries records that a just deposed leader rejected."""
 
     in_order = False
 
@@ -180,7 +181,7 @@ class AiokafkaSender:
         try:
             future = await self._producer.send(topic, value, partition=partition)
         except Exception as problem:
-            # It may have been buffered when the wait for room ended: nobody knows.
+            # The record may have been buffered when the wait for space ended, so its outcome is unknown.
             done(Outcome(None, type(problem).__name__, is_certain=False))
             raise SenderFailedError(repr(problem)) from problem
         self._left.add(future)

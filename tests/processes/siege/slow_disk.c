@@ -1,5 +1,5 @@
-/* Preloaded: while the file that SLOW_DISK_FILE names is there, each sync and each synchronous write takes so many
- * milliseconds longer as the file says. Without the file it costs one failed open a sync. */
+/* Preloaded library: while the file named by SLOW_DISK_FILE exists, each sync and each synchronous write takes longer by
+ * the number of milliseconds in that file. Without the file it costs one failed open per sync. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>

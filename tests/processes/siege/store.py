@@ -1,4 +1,4 @@
-"""Where the brokers of a siege meet, and how to take it away from all of them for a while."""
+"""The coordination store of a siege, which can be made unavailable for a while."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Store(Protocol):
     setting: str
     """The value of `ottla.coordination`."""
     is_remote: bool
-    """Whether a broker can be cut off from it."""
+    """Whether a broker can be isolated from it."""
 
     def start(self) -> None: ...
     def stop(self) -> None: ...
@@ -26,7 +26,7 @@ class Store(Protocol):
 
 
 class SqliteStore:
-    """A file. It is stopped by a program that keeps it for itself."""
+    """A file. It is made unavailable by a program that holds its lock."""
 
     is_remote = False
 
@@ -51,7 +51,7 @@ class SqliteStore:
 
 
 class EtcdStore:
-    """One member, which is killed and started again. Its data stays."""
+    """One etcd member that is killed and restarted. Its data survives."""
 
     is_remote = True
 

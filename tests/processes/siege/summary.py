@@ -1,4 +1,4 @@
-"""The table that a siege ends with: how much was done, what clients noticed of it, and that nothing was lost."""
+"""The final table of a siege: the work done, the effects that clients noticed, and the findings."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from tests.processes.siege.history import Assigned, History
 
 @dataclass(slots=True)
 class Phase:
-    """All times of one name together."""
+    """All periods of one name together."""
 
     seconds: float = 0.0
     latencies_us: list[int] = field(default_factory=list)
     gap_us: int = 0
     """The longest time without an acknowledgement of any partition."""
     partition_gap_us: int = 0
-    """The same of one partition."""
+    """The same for a single partition."""
 
 
 def phases_of(history: History) -> dict[str, Phase]:
-    """Latencies belong to the phase in which a record was sent, gaps to the one in which most of them was."""
+    """Latencies belong to the phase in which a record was sent, gaps to the phase that covers most of them."""
     marks = [mark for mark in history.marks if mark.kind == "phase"]
     times = [mark.at_us for mark in marks]
     phases: dict[str, Phase] = defaultdict(Phase)

@@ -1,6 +1,6 @@
-"""What writers send: a value says who wrote it and which one it is, and the rest of it follows from that.
+"""The values that writers send: each contains its source and number, which determine the rest of it.
 
-A source is one life of one producer. Its sequence counts its records in one partition, from 0, without gaps.
+A source is one life of one producer. Its sequence numbers count its records in one partition, from 0, without gaps.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ def name_of(value: Value) -> str:
 
 
 def payload(source: int, sequence: int) -> bytes:
-    """Mostly small, now and then large."""
+    """Returns a payload, mostly small and sometimes large."""
     choice = (sequence * 2654435761 + source * 40503) & 0xFFFF_FFFF
     length = 10_000 + choice % 20_000 if choice % 197 == 0 else choice % 300
     return IDENTITY.pack(source, sequence, length) + FILLER[:length]
 
 
 def identify(data: bytes) -> Value | None:
-    """None if it is not what was written."""
+    """Returns None if the value differs from what was written."""
     if len(data) < IDENTITY.size:
         return None
     source, sequence, _ = IDENTITY.unpack_from(data)

@@ -1,4 +1,4 @@
-"""A producer in a process of its own: bursts of records to all partitions until SIGTERM, every outcome in the history.
+"""A producer process: sends bursts of records to all partitions until SIGTERM, and records every outcome.
 
 python -m tests.processes.siege.writer CLIENT BOOTSTRAP NUMBER HISTORY SEED TOPIC:INDEX...
 """
@@ -20,7 +20,7 @@ from tests.processes.siege.values import payload
 PAUSE_S = 0.06
 BURST_MAX = 15
 OPEN_MAX = 400
-"""Records without an outcome. A cluster that stands still is not buried under what waits for it."""
+"""Maximum of records without an outcome, so that an unavailable cluster does not accumulate a backlog."""
 LIFE_S = (20.0, 60.0)
 SOURCES_A_WRITER = 10_000
 
@@ -62,7 +62,7 @@ class Source:
                 return
 
     def _on_outcome(self, where: Where, sequence: int, sent_us: int, outcome: Outcome) -> None:
-        """Once for each value: the first outcome counts."""
+        """Called for each value; only the first outcome counts."""
         if (where, sequence) not in self._open:
             return
         self._open.discard((where, sequence))
@@ -77,7 +77,7 @@ class Source:
             self.has_failed = True
 
     async def end(self) -> None:
-        """Waits for what is open; what then has no outcome never gets one."""
+        """Waits for pending records; those without an outcome afterwards never get one."""
         with contextlib.suppress(Exception):
             await self.sender.flush()
         with contextlib.suppress(Exception):
@@ -124,7 +124,7 @@ class Writer:
         sender = SENDERS[self._client](self._bootstrap)
         try:
             await asyncio.wait_for(sender.start(), 10)
-        except Exception:  # whatever a library says while nobody answers: the next one tries again
+        except Exception:  # whatever a library raises while no broker answers: the next one retries
             with contextlib.suppress(Exception):
                 await sender.close()
             return None

@@ -1,11 +1,11 @@
-"""Consume-transform-produce in a chain of three topics, each worker a process of its own, while workers and brokers go.
+"""Consume-transform-produce in a chain of three topics, each worker a process, while workers and brokers fail.
 
-checker.py   the anomalies of a history; pure
-history.py   what workers record, and how it is read back
+checker.py   finds the anomalies of a history; pure
+history.py   the lines that workers record, and their parser
 worker.py    a worker with librdkafka; own_worker.py: with ottla.client; the Java one is ChainWorker.java of the
              conformance tests
-reading.py   views of a topic: all the while, and at the end; where it ends, for readers of both kinds
-cluster.py   three brokers that are killed, paused and given other things to lead
-chain.py     the chain under test: its topics, its workers, and what can be done to them
-schedules.py which faults in which order; __main__.py: for as long as one likes
+reading.py   views of a topic during the run and at the end; its log end and last stable offset
+cluster.py   three brokers that are killed, paused and get other partitions to lead
+chain.py     the chain under test: its topics, its workers, and operations on them
+schedules.py the order of faults; __main__.py: runs of any length
 """

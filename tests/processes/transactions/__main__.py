@@ -1,4 +1,4 @@
-"""Chains of transactional workers under faults by chance, on three brokers of Ottla or of Apache Kafka.
+"""Runs chains of transactional workers under random faults on three brokers of Ottla or of Apache Kafka.
 
 python -m tests.processes.transactions --minutes 10 --seed 1
 """

@@ -1,4 +1,4 @@
-"""The chain under test: records go from topic a to b to c, each step by a group of transactional workers."""
+"""The chain under test: records flow from topic a to b to c, each step by a group of transactional workers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ FLUSH_S = 60.0
 WRITE_PAUSE_S = 0.05
 AHEAD_MAX = 300
 SAME_ID_SHARE = 0.7
-"""How often a worker's successor has its transactional id, which ends what the worker had begun. Else its time does."""
+"""How often a worker's successor has its transactional id, which aborts the open transaction. Otherwise that times
+out."""
 JAVA_FLAGS = ("-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:CICompilerCount=1")
 CLIENTS = ("confluent-kafka", "java", "ottla")
 MODULES = {"confluent-kafka": "worker", "ottla": "own_worker"}
@@ -54,7 +55,7 @@ class Timeouts:
 
 @dataclass(slots=True)
 class Slot:
-    """A place for a worker. When one goes, the next one takes it."""
+    """A slot for a worker. When one ends, its successor takes the slot."""
 
     stage: int
     client: str
@@ -90,7 +91,7 @@ class Chain:
                 try:
                     admin.create_topics([asked])[topic].result()
                     break
-                except KafkaException:  # brokers that have not found one another yet
+                except KafkaException:  # the brokers have not found one another yet
                     if time.monotonic() > deadline_s:
                         raise
                     time.sleep(0.5)
@@ -126,7 +127,7 @@ class Chain:
         self.starts += 1
 
     def kill_worker(self) -> None:
-        """SIGKILL, at any point of a transaction. The next one comes at once."""
+        """Sends SIGKILL at any point of a transaction. The successor starts at once."""
         slot = self.chance.choice([each for each in self.slots if not each.is_paused])
         _end(slot)
         if self.chance.random() > SAME_ID_SHARE:
@@ -149,24 +150,24 @@ class Chain:
                 slot.is_paused = False
 
     def tend(self) -> None:
-        """Workers that could not go on, because they were fenced or a transaction took too long, have successors."""
+        """Replaces workers that ended because they were fenced or a transaction timed out."""
         for slot in self.slots:
             if slot.process is not None and slot.process.poll() is not None:
                 self._start(slot)
 
-    # What it waits for
+    # Waiting
 
     @property
     def output(self) -> int:
         return len(self._reader.seen[self.topics[-1]])
 
     def wait_for_output(self, count: int) -> bool:
-        """So many records more."""
+        """Waits for that many more records."""
         before = self.output
         return self._wait_until(lambda: self.output >= before + count, f"{count} records more")
 
     def _wait_until(self, holds: Callable[[], bool], what: str) -> bool:
-        """A machine may be slow: it is too long if nothing at all comes meanwhile."""
+        """Waits. A machine may be slow, so it times out only if there is no progress at all."""
         before, deadline_s = self.output, time.monotonic() + WAIT_S
         while not holds():
             self.tend()
@@ -181,7 +182,7 @@ class Chain:
     # The end
 
     def finish(self) -> ChainHistory:
-        """Until all of the input is in the output, and nothing is open any more."""
+        """Waits until all of the input is in the output and no transaction is open."""
         self.resume_workers()
         self._writer.end()
         written = self._writer.acknowledged
@@ -215,13 +216,13 @@ class Chain:
             self.broken.append(f"transactions never end: {left}")
 
     def _wait_for_reader(self, count: int) -> None:
-        """It may have skipped something; then the checker says what."""
+        """Waits for the live reader. If it skipped a record, the checker reports that."""
         deadline_s = time.monotonic() + WAIT_S / 4
         while sum(map(len, self._reader.seen.values())) < count and time.monotonic() < deadline_s:
             time.sleep(POLL_S)
 
     def uncommitted(self) -> int:
-        """How many records of the chain are of transactions that were aborted."""
+        """Returns how many records of the chain belong to aborted transactions."""
         both = (
             sum(len(read_all(self.bootstrap, topic, PARTITIONS, isolation)) for topic in self.topics[1:])
             for isolation in ("read_uncommitted", "read_committed")
@@ -230,7 +231,7 @@ class Chain:
         return everything - committed
 
     def abandon(self) -> None:
-        """Ends what it started, whatever happened."""
+        """Ends everything that it started, also after an error."""
         for slot in self.slots:
             _end(slot)
         self._writer.end()
@@ -245,7 +246,7 @@ def _end(slot: Slot) -> None:
 
 
 class Writer:
-    """The chain's input: numbers by key, steadily, but not far ahead of the output."""
+    """Writes the chain's input: numbers by key, continuously, but not far ahead of the output."""
 
     def __init__(self, bootstrap: str, topic: str, seed: int, output: Callable[[], int]) -> None:
         self._output = output

@@ -1,8 +1,8 @@
-"""What is wrong with what a chain of topics has become. Pure: tests make histories by hand and see it fail.
+"""Finds the anomalies in the topics of a chain. Pure: tests build histories by hand and check that it reports them.
 
-A record's value is its input, then a mark for each stage that it went through: `7:12|first-1.3.C|second-2.9.C` is
-number 12 of key 7, written by transaction 3 of worker first-1, then by transaction 9 of second-2. A mark that ends with
-A is one of a transaction that is aborted on purpose.
+A record's value is its input, then a mark for each stage that it passed: `7:12|first-1.3.C|second-2.9.C` is number 12
+of key 7, written by transaction 3 of worker first-1, then by transaction 9 of second-2. A mark that ends with A belongs
+to a transaction that is aborted on purpose.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Seen(NamedTuple):
 
     @property
     def transaction(self) -> str:
-        """By its worker and number."""
+        """The worker and number of its transaction."""
         return self.value.rpartition("|")[2].rpartition(".")[0]
 
     @property
@@ -56,13 +56,13 @@ class Transaction(NamedTuple):
 @dataclass(slots=True)
 class ChainHistory:
     source: Sequence[Seen]
-    """The chain's input, as it is in the end."""
+    """The chain's input at the end."""
     views: Mapping[str, Sequence[Seen]]
-    """By topic: what a reader of committed records finds in the end."""
+    """The committed records of each topic at the end."""
     live: Mapping[str, Sequence[Seen]]
-    """What a reader of committed records saw all the while."""
+    """The committed records of each topic as read during the run."""
     transactions: Mapping[str, Mapping[str, Transaction]]
-    """By topic, then by worker and number."""
+    """Transactions by topic, then by worker and number."""
     broken: Sequence[str] = ()
 
 
@@ -124,7 +124,7 @@ def _check_records(topic: str, source: Sequence[Seen], view: Sequence[Seen], fin
 
 
 def _check_order(topic: str, source: Sequence[Seen], view: Sequence[Seen], findings: Findings) -> None:
-    """Of what is there: the first time that it is there."""
+    """Checks the order of the first occurrences of records."""
     expected = _by_key(source)
     for key, values in _by_key(view).items():
         present = set(values)
@@ -160,7 +160,7 @@ def _check_transactions(
 
 
 def _check_live(topic: str, view: Sequence[Seen], live: Sequence[Seen], findings: Findings) -> None:
-    """In the same order in each partition, each once."""
+    """Checks that the live reader saw each record once, in the same order in each partition."""
     for partition in sorted({each.partition for each in (*view, *live)}):
         expected = [each for each in view if each.partition == partition]
         seen = [each for each in live if each.partition == partition]

@@ -1,4 +1,4 @@
-"""Three brokers, of Ottla or of Apache Kafka, that are killed, paused, and given other partitions to lead."""
+"""Three brokers, of Ottla or of Apache Kafka, that are killed, paused, and get other partitions to lead."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SETTINGS = {
     "offsets.topic.num.partitions": "6",
     "transaction.state.log.num.partitions": "6",
     "transaction.state.log.replication.factor": str(BROKERS),
-    # What coordinators know is compacted all the while, and loaded by those who take over.
+    # Small segments, so that coordinators' state is compacted during the run and loaded by their successors.
     "offsets.topic.segment.bytes": "16384",
     "transaction.state.log.segment.bytes": "16384",
     "log.cleaner.backoff.ms": "500",
@@ -41,7 +41,7 @@ class ChainCluster:
         self.bootstrap = self._world.bootstrap
 
     def kill_one(self) -> int:
-        """One at a time: of three copies two are needed."""
+        """Kills a broker. One at a time, since two of three replicas are needed."""
         self.all_return()
         self._dead = self._chance.randint(1, BROKERS)
         self._world.kill(self._dead)
@@ -63,13 +63,14 @@ class ChainCluster:
 
     @property
     def _awake(self) -> str:
-        """One that is paused takes a connection, and answers when it goes on."""
+        """Returns the running brokers. A paused one accepts connections but answers only when it resumes."""
         away = (self._paused, self._dead)
         addresses = enumerate(self.bootstrap.split(","), 1)
         return ",".join(address for number, address in addresses if number not in away)
 
     def move_leaders(self, topics: list[str]) -> int:
-        """Of about half of the partitions of these topics, and of the coordinators. How many were asked for."""
+        """Moves the leaders of about half of the partitions of these topics and of the coordinators. Returns how many
+        moves were requested."""
         try:
             with any_broker(self._awake) as caller:
                 leaders = ask_leaders(caller, [*topics, OFFSETS_TOPIC, STATE_TOPIC])
@@ -87,11 +88,11 @@ class ChainCluster:
                 reassign(caller, orders)
                 elect_preferred(caller, list(orders))
             return len(orders)
-        except OSError:  # one that is down at the moment
+        except OSError:  # the broker is down at the moment
             return 0
 
     def close(self) -> list[str]:
-        """Ends all; returns what is wrong with how they ended."""
+        """Ends all brokers; returns the problems with how they ended."""
         try:
             self.all_return()
         finally:

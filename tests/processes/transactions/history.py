@@ -1,10 +1,10 @@
-"""What workers record: lines of tab-separated fields, one file a worker, on one monotonic clock.
+"""The history that workers record: lines of tab-separated fields, one file per worker, on one monotonic clock.
 
-time  began      number records   a transaction, before anything of it is sent
-time  commits    number           its offsets are sent; its commit will be
+time  began      number records   a transaction, before any of it is sent
+time  commits    number           its offsets are sent; its commit follows
 time  committed  number           the commit is acknowledged
 time  aborted    number           the abort is acknowledged
-time  failed     number error     and what comes next says how it went on
+time  failed     number error     the next lines tell the result
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ENDS = {"committed": Outcome.COMMITTED, "aborted": Outcome.ABORTED}
 
 
 def read_transactions(directory: Path, stage: str) -> dict[str, Transaction]:
-    """Of the workers whose names begin so, by worker and number."""
+    """Returns the transactions of workers with this name prefix, by worker and number."""
     found: dict[str, Transaction] = {}
     for path in sorted(directory.glob(f"{stage}*{SUFFIX}")):
         for line in path.read_text(encoding="ascii").splitlines():

@@ -1,4 +1,4 @@
-"""A worker with `ottla.client`: what worker.py does with librdkafka. The arguments are the same.
+"""A worker that uses `ottla.client` and does what worker.py does with librdkafka. The arguments are the same.
 
 python -m tests.processes.transactions.own_worker PROTOCOL BOOTSTRAP GROUP SOURCE TARGET TRANSACTIONAL_ID HISTORY SEED
     SESSION_MS TIMEOUT_MS
@@ -90,7 +90,7 @@ async def run(arguments: list[str]) -> None:
                 await worker.turn()
         except ClientError as problem:
             print(f"cannot go on: {type(problem).__name__}: {problem}", file=sys.stderr, flush=True)
-            os._exit(CANNOT_GO_ON)  # as after a crash: nothing is given back in order
+            os._exit(CANNOT_GO_ON)  # as after a crash: without an orderly shutdown
 
 
 if __name__ == "__main__":

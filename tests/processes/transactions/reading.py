@@ -1,4 +1,4 @@
-"""Views of topics by librdkafka, and where topics end."""
+"""Reads topics with librdkafka, and their ends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 
 
 class LiveReader:
-    """Reads what is committed, from the beginning on, as long as it is there."""
+    """Reads committed records from the beginning as long as the run lasts."""
 
     def __init__(self, bootstrap: str, topics: Sequence[str], partitions: int) -> None:
         self.seen: dict[str, list[Seen]] = {topic: [] for topic in topics}
@@ -51,7 +51,7 @@ class LiveReader:
 
 
 def read_all(bootstrap: str, topic: str, partitions: int, isolation: str) -> list[Seen]:
-    """Up to the end of each partition."""
+    """Reads up to the end of each partition."""
     consumer = Consumer(_properties(bootstrap, isolation) | {"enable.partition.eof": True})
     consumer.assign([TopicPartition(topic, index, 0) for index in range(partitions)])
     found: list[Seen] = []
@@ -90,8 +90,8 @@ def _properties(bootstrap: str, isolation: str) -> dict[str, Any]:
 
 
 def unstable(bootstrap: str, topics: Iterable[str]) -> list[str]:
-    """Partitions that readers of committed records cannot read to their end: a transaction is open. Raises OSError
-    while somebody takes over."""
+    """Returns the partitions whose last stable offset is below their end, because a transaction is open. Raises OSError
+    during a failover."""
     found = []
     for topic in topics:
         ends, stable = (_ends(bootstrap, topic, isolation) for isolation in (READ_UNCOMMITTED, READ_COMMITTED))

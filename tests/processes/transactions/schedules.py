@@ -1,4 +1,4 @@
-"""What happens to a chain: a short fixed schedule with each fault once, and long ones by chance."""
+"""Schedules of faults for a chain: a short fixed one with each fault once, and long random ones."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def short(chain: Chain, cluster: ChainCluster) -> None:
 
 
 class Chaos:
-    """By chance, for a time."""
+    """Random faults for a given time."""
 
     def __init__(self, chain: Chain, cluster: ChainCluster, chance: Random, say: Say) -> None:
         self._chain = chain
@@ -89,7 +89,7 @@ class Chaos:
         self._back_after(self._chance.uniform(0, 2 * BEYOND_SESSION_S))
 
     def _back_after(self, seconds: float) -> None:
-        """At once, or when the next one goes."""
+        """Restarts a broker at once, or when the next one fails."""
         if self._chance.random() < 0.7:
             time.sleep(seconds)
             self._cluster.all_return()

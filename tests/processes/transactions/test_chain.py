@@ -1,9 +1,9 @@
-"""Exactly once, from topic to topic to topic: workers of librdkafka and of Java consume, transform and produce, some
+"""Exactly once from topic to topic to topic: workers of librdkafka and of Java consume, transform and produce, some
 transactions are aborted on purpose, workers and brokers are killed and paused, leaders and coordinators move. The
-output equals the input, each record once and in the order of its key; a reader of committed records that is there all
-the while sees nothing else, and skips nothing.
+output equals the input, each record once and in the order of its key; a read_committed consumer that runs all the time
+sees exactly these records.
 
-`python -m tests.processes.transactions` does the same for longer, by chance.
+`python -m tests.processes.transactions` does the same for longer, with random faults.
 """
 
 from __future__ import annotations

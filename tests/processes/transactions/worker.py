@@ -1,5 +1,5 @@
-"""A worker with librdkafka: consume, transform, produce, with the offsets in the transaction. It ends when it cannot go
-on, and the harness starts another one.
+"""A worker that uses librdkafka: consume, transform, produce, with the offsets in the transaction. It exits when it
+cannot continue, and the harness starts another one.
 
 python -m tests.processes.transactions.worker PROTOCOL BOOTSTRAP GROUP SOURCE TARGET TRANSACTIONAL_ID HISTORY SEED
     SESSION_MS TIMEOUT_MS
@@ -41,7 +41,7 @@ class Worker:
         self._number = 0
         self._batch: list[Message] = []
         self._membership: object | None = None
-        """As of the assignment: whoever has lost it since must not commit as somebody else."""
+        """The group metadata at the assignment: a member that has lost it must not commit under a newer one."""
         self._producer = Producer(_writing(bootstrap, transactional_id, int(timeout_ms)))
         self._consumer = Consumer(_reading(bootstrap, group, protocol, int(session_ms)))
 
@@ -103,7 +103,7 @@ class Worker:
         self._recorder.write("committed", self._number)
 
     def _abort(self) -> None:
-        """And back to where the transaction began. What fails here ends the worker."""
+        """Aborts and seeks back to where the transaction began. An error here ends the worker."""
         _retried(lambda: self._producer.abort_transaction(CALL_S))
         self._recorder.write("aborted", self._number)
         first: dict[int, int] = {}
@@ -117,7 +117,7 @@ class Worker:
         self._membership = membership if _generation(membership) != NOBODY else None
 
     def _on_revoke(self, _: Consumer, places: list[TopicPartition]) -> None:
-        """In the middle of a poll: another one reads these now. No transaction is open."""
+        """Called during a poll, without an open transaction: another member reads these partitions now."""
         gone = {place.partition for place in places}
         self._batch[:] = [message for message in self._batch if message.partition() not in gone]
 
@@ -130,7 +130,7 @@ def _generation(membership: Any) -> int:
 
 
 def _retried(call: Callable[[], object]) -> None:
-    """Some errors say that the same call has to be made again. A worker that hangs is killed in the end."""
+    """Retries a call while its error is retriable. A worker that hangs is killed at the end."""
     while True:
         try:
             call()
@@ -175,4 +175,4 @@ if __name__ == "__main__":
         Worker(sys.argv[1:]).run()
     except KafkaException as problem:
         print(f"cannot go on: {problem}", file=sys.stderr, flush=True)
-        os._exit(CANNOT_GO_ON)  # as after a crash: nothing is given back in order
+        os._exit(CANNOT_GO_ON)  # as after a crash: without an orderly shutdown

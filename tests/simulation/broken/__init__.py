@@ -1,1 +1,2 @@
-"""Deliberately broken brokers. Each breaks one rule of what keeps acknowledged data; the simulation has to see it."""
+"""Deliberately broken brokers. Each violates one rule that protects acknowledged data; the simulation must detect
+it."""

@@ -1,4 +1,4 @@
-"""Variants that break what holds between a broker and its disk: the journal, truncations, failed syncs."""
+"""Variants that break the rules between a broker and its disk: the journal, truncations, failed syncs."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Breaks one function of the real code for as long as a `with` block lasts.
+"""Breaks one function of the real code for the duration of a `with` block.
 
-The function's source is taken, one place in it is replaced, and what that compiles to takes the place of the function's
-code: whoever imported it, and wherever, gets the broken one. If the place is not there exactly once, because somebody
-changed the code, there is nothing to break and that is an error, never a test that passes.
+One place in the function's source is replaced, and the compiled result replaces the function's code object, so every
+importer gets the broken version. If the place does not occur exactly once, because the code has changed, an error is
+raised and the test cannot pass.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from typing import NamedTuple
 
 
 class StaleEditError(Exception):
-    """The code is not what the edit was written for."""
+    """The code no longer matches the edit."""
 
 
 class Edit(NamedTuple):
     owner: type | ModuleType
     name: str
-    """Of a function of the module, or of a method or property of the class."""
+    """The name of a function of the module, or of a method or property of the class."""
     old: str
     new: str
 
 
 @contextmanager
 def edited(edits: Iterable[Edit]) -> Iterator[None]:
-    """Several edits may be of one function."""
+    """Applies the edits; several may change the same function."""
     functions: dict[tuple[type | ModuleType, str], list[Edit]] = {}
     for edit in edits:
         functions.setdefault((edit.owner, edit.name), []).append(edit)

@@ -1,4 +1,4 @@
-"""Variants that break what holds for groups: committed state, failover, fencing, one owner."""
+"""Variants that break the rules for groups: committed state, failover, fencing, single ownership."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.simulation.broken.editing import Edit
 from tests.simulation.broken.variants import Variant, groups
 
 LOST = frozenset({"commits", "fencing", "generations", "one owner"})
-"""What is known no more shows in many ways."""
+"""The checkers that may report lost group state, which has many symptoms."""
 
 VARIANTS = (
     Variant(

@@ -1,8 +1,8 @@
-"""The `disk` logs of one broker against a model, with all that a replica's log goes through: appends, truncations,
-flushes, moved starts, segments that fail, and crashes in between.
+"""Compares the `disk` logs of one broker with a model under all operations of a replica's log: appends, truncations,
+flushes, start offset changes, failing segments, and crashes in between.
 
-After each crash a log holds all that it acknowledged, nothing that was cut off durably, and no damage that nobody made.
-A truncation that a crash interrupted is done or not, and nothing else.
+After each crash a log holds everything that it acknowledged, nothing that was durably truncated, and no damage that was
+not injected. An interrupted truncation is either complete or has no effect.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class LogRun:
         self.world = LogWorld(seed, log_count=2, inline=seed % 2 == 0)
         self.random = self.world.random
         self._cuts: dict[int, int] = {}
-        """Where a truncation that has not ended cuts, by the model's place."""
+        """The offset of each unfinished truncation, by the model's index."""
 
     def execute(self) -> None:
         for _ in range(ROUNDS):
@@ -56,14 +56,14 @@ class LogRun:
             self._fail_a_segment()
 
     def _fail_a_segment(self) -> None:
-        """Of one sync at a time: a segment that fails again while it is written anew has failed for good."""
+        """Fails one sync at a time: a segment that fails again while it is rewritten has failed for good."""
         self.world.disk.faults.clear()
         self.world.disk.faults.fail_sync(self.random.randint(1, 3), path=".log")
 
     def _truncate(self, place: int, model: LogModel) -> None:
         world, log = self.world, self.world.log(model)
         targets = [read_header(batch).base_offset for batch in model.batches[-12:]]
-        # Not at the start itself: that reads as a reset after a crash, which forgets the producers.
+        # Not at the start itself: after a crash that reads as a reset, which forgets the producers.
         targets = [offset for offset in targets if offset > log.start_offset]
         if not targets or place in self._cuts or log.truncating or log.failed is not None:
             return
@@ -84,7 +84,7 @@ class LogRun:
         model.acknowledged_end = min(model.acknowledged_end, cut)
         model.next_sequence = read_header(model.batches[-1]).last_sequence + 1 if model.batches else 0
 
-    # -- what must hold ------------------------------------------------------------------------------------------
+    # -- invariants ----------------------------------------------------------------------------------------------
 
     def _check(self, place: int, model: LogModel) -> None:
         log = self.world.log(model)

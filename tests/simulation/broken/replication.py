@@ -1,4 +1,4 @@
-"""Variants that break what holds between brokers: acknowledgement, membership, epochs, elections."""
+"""Variants that break the rules between brokers: acknowledgement, ISR membership, epochs, elections."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ END = "<!-- end of broken variants -->\n"
 
 
 def render() -> str:
-    """The page with a fresh table between its two marks."""
+    """Returns the page with a new table between its two markers."""
     before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
     after = rest.partition(END)[2]
     rows = [f"| {variant.name} | {_links(variant.rule)} | {variant.breaks} |" for variant in VARIANTS]
@@ -27,7 +27,7 @@ def _links(rules: str) -> str:
 
 
 def _link(rule: str) -> str:
-    """A rule of safety.md by its name, an ADR by its number, or a KIP."""
+    """Links to a rule of safety.md by name, an ADR by number, or a KIP."""
     if re.fullmatch(r"[a-z-]+", rule):
         return f"[{rule}](safety.md#{rule})"
     if rule.startswith("ADR "):

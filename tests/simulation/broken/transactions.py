@@ -1,4 +1,4 @@
-"""Variants that break what holds for transactions: their decision, their markers, readers, fencing, offsets."""
+"""Variants that break the rules for transactions: decisions, markers, readers, fencing, offsets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.simulation.broken.editing import Edit
 from tests.simulation.broken.variants import Variant, transactions
 
 TORN = frozenset({"torn", "committed", "aborted", "aborted read", "offsets"})
-"""What a client can see of a transaction that did not hold."""
+"""The checkers that may report a transaction that was not atomic."""
 
 VARIANTS = (
     Variant(

@@ -1,4 +1,4 @@
-"""What a broken variant is, and how it is found out."""
+"""Broken variants, and the search for a seed that detects one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.simulation.wal_run import WalRun
 
 SEEDS_MAX = 200
 Simulation = Callable[[int], None]
-"""One seed. Raises what it finds."""
+"""Runs one seed. Raises the violation that it finds."""
 
 
 def cluster(seed: int) -> None:
@@ -50,15 +50,15 @@ def logs(seed: int) -> None:
 class Variant:
     name: str
     rule: str
-    """Which forbids it."""
+    """The rule that forbids it."""
     breaks: str
-    """In the words of the code: what it does that it must not do."""
+    """What the broken code does, in the terms of the code."""
     edits: tuple[Edit, ...]
     checkers: frozenset[str]
-    """Those that may find it. Anything else, an exception too, does not count."""
+    """The checkers that may detect it. Anything else, including other exceptions, does not count."""
     simulation: Simulation = cluster
     seeds: tuple[int, ...] = ()
-    """Known to catch it: tried first, so that nobody waits for the others."""
+    """Seeds known to detect it. They are tried first to save time."""
 
     def __str__(self) -> str:
         return self.name
@@ -72,7 +72,7 @@ class Caught:
 
 
 def catch(variant: Variant, seeds: Iterable[int]) -> Caught | None:
-    """The first of the seeds with which one of the variant's checkers speaks up."""
+    """Returns the first of the seeds with which one of the variant's checkers reports a violation."""
     with edited(variant.edits), _quiet():
         for tried, seed in enumerate(seeds, 1):
             failed = run(variant.simulation, seed)
@@ -96,7 +96,7 @@ def known_first(variant: Variant) -> Iterator[int]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Brokers under faults have much to say, broken ones more."""
+    """Silences the logs, which are long for brokers under faults and longer for broken ones."""
     before = logging.root.manager.disable
     logging.disable()
     try:

@@ -1,4 +1,4 @@
-"""Variants that break what holds for writers of the append stream: what is theirs after a cut, fences, conditions."""
+"""Variants that break the rules for writers of the append stream: state after a truncation, fences, conditions."""
 
 from __future__ import annotations
 

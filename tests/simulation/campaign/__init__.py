@@ -1,1 +1,1 @@
-"""Many seeds of the cluster's simulation, in worker processes: `make simulate SEEDS=1000`."""
+"""Runs many seeds of the cluster simulation in worker processes: `make simulate SEEDS=1000`."""

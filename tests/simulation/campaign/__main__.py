@@ -1,6 +1,6 @@
-"""Runs seeds of the cluster's simulation, or one of them again: then with its faults and the brokers' own words.
-With `--groups`, those in which groups of consumers live in the cluster; with `--transactions`, transactional producers;
-with `--load`, those in which producers offer more than the cluster can take.
+"""Runs seeds of the cluster simulation, or replays one with its faults and the brokers' logs. `--groups` adds consumer
+groups to the cluster, `--transactions` transactional producers, and `--load` producers that offer more than the cluster
+can handle.
 
 `python -m tests.simulation.campaign --seeds 1000 --from 0 --workers 2`
 `python -m tests.simulation.campaign --replay 17`
@@ -29,7 +29,7 @@ PINNED = {
 HUNG_AFTER_S = 300.0
 BEAT_S = 1.0
 INTERRUPTED = 130
-"""What a shell says of a process that ended by Ctrl-C."""
+"""The exit status that shells report for a process ended by Ctrl-C."""
 
 
 def main() -> int:
@@ -58,7 +58,7 @@ def campaign(seeds: list[int], worker_count: int, hung_after_s: float, kind: Kin
     run = partial(run_seed, kind=kind)
     display = Display(tally)
     interrupted = False
-    for stopping in (signal.SIGINT, signal.SIGTERM):  # also of a job in the background, which is born deaf to Ctrl-C
+    for stopping in (signal.SIGINT, signal.SIGTERM):  # background jobs ignore Ctrl-C unless a handler is set
         signal.signal(stopping, signal.default_int_handler)
     try:
         for outcome in run_all(seeds, worker_count, hung_after_s=hung_after_s, beat_s=BEAT_S, run=run):

@@ -1,4 +1,4 @@
-"""What a campaign shows: a line of progress, each failure at once, and a table in the end."""
+"""Displays a campaign: a progress line, each failure as it occurs, and a table at the end."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tests.simulation.campaign.outcomes import Failed, Kind, Outcome
 
 SLOWEST_SHOWN = 5
 LINE_EVERY_S = 15.0
-"""Where the output is no terminal: a log wants lines, not many."""
+"""Interval of progress lines if the output is not a terminal."""
 DETAIL_LINES = 12
 
 
 @dataclass(slots=True)
 class Tally:
-    """All that has come in so far."""
+    """The results so far."""
 
     total: int
     kind: Kind = Kind.CLUSTER
@@ -48,7 +48,7 @@ class Tally:
 
     @property
     def hours_a_minute(self) -> float:
-        """Virtual hours in a minute of real time."""
+        """Virtual hours per minute of real time."""
         return (self.virtual_s / 3600) / (self.elapsed_s / 60)
 
     @property

@@ -1,4 +1,4 @@
-"""One seed of the cluster's simulation, and what came of it in a form that another process can be told."""
+"""Runs one seed of the cluster simulation and returns its outcome in a form that can be sent to another process."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.simulation.transactions_run import TransactionsRun
 
 LIVENESS = "liveness"
 ERROR = "error"
-"""Not a checker's word: an exception that nobody expected."""
+"""Stands in place of a checker's name for an unexpected exception."""
 HUNG = "hung"
 DIED = "died"
 
 
 class Kind(Enum):
-    """Which simulation: what lives in the cluster, and what its clients are acknowledged."""
+    """The kind of simulation: the clients in the cluster and the acknowledgements they get."""
 
     CLUSTER = "records"
     GROUPS = "commits"
@@ -31,7 +31,7 @@ class Kind(Enum):
 
     @property
     def flag(self) -> str:
-        """Of the command line."""
+        """The option of the command line."""
         return "" if self is Kind.CLUSTER else f"--{self.name.lower()}"
 
     def new_run(self, seed: int) -> ClusterRun | LoadRun:
@@ -51,7 +51,7 @@ class Failed:
     checker: str
     text: str
     details: str = ""
-    """Where it happened, for the person who looks for the cause."""
+    """The traceback, for debugging."""
 
 
 @dataclass(slots=True)
@@ -66,7 +66,7 @@ class Outcome:
 
 
 def run_seed(seed: int, kind: Kind = Kind.CLUSTER) -> Outcome:
-    """Never raises for what the run does."""
+    """Runs a seed. Never raises an exception of the run."""
     run = kind.new_run(seed)
     outcome = Outcome(run.seed)
     begin_s = perf_counter()
@@ -84,7 +84,7 @@ def run_seed(seed: int, kind: Kind = Kind.CLUSTER) -> Outcome:
 
 
 def failure_of(error: BaseException) -> Failed:
-    """A checker's violation if there is one among the causes; else it is an error, whoever is at fault."""
+    """Returns a checker's violation if there is one among the causes, otherwise an error."""
     details = "".join(traceback.format_exception(error))
     for cause in _causes(error):
         if isinstance(cause, Violation):

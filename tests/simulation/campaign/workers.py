@@ -1,4 +1,4 @@
-"""Worker processes that run one seed after another. One that hangs or dies costs its seed, not the campaign."""
+"""Worker processes that run one seed after another. If one hangs or dies, only its seed is lost, not the campaign."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from time import monotonic
 from tests.simulation.campaign.outcomes import DIED, HUNG, Failed, Outcome, run_seed
 
 SEEDS_A_PROCESS = 100
-"""Then a fresh one takes over: nothing that one seed leaves behind can add up."""
+"""A process is replaced after this many seeds, so that nothing left behind by seeds can accumulate."""
 GRACE_S = 60.0
-"""For a process to begin, and for one that hangs to say where and end, before it is killed."""
+"""Time for a process to start, and for a hung one to print its stack and exit before it is killed."""
 EXIT_HUNG = 1
-"""Of a process that `faulthandler` ended."""
+"""Exit status of a process that `faulthandler` ended."""
 
 RunSeed = Callable[[int], Outcome]
 
@@ -56,7 +56,7 @@ class Worker:
         return Worker(self._run, self._hung_after_s)
 
     def take(self) -> Outcome | None:
-        """What it has to say of its seed, if anything."""
+        """Returns the outcome of its seed if there is one."""
         seed = self.seed
         assert seed is not None
         try:
@@ -92,7 +92,7 @@ class Worker:
 def run_all(
     seeds: Iterable[int], worker_count: int, *, hung_after_s: float, beat_s: float, run: RunSeed = run_seed
 ) -> Iterator[Outcome | None]:
-    """Outcomes as they come; None at least every `beat_s` seconds, so that the caller can show that it lives."""
+    """Yields outcomes as they arrive, and None at least every `beat_s` seconds so that the caller can show progress."""
     left = iter(seeds)
     workers: list[Worker] = []
     try:
@@ -114,7 +114,7 @@ def run_all(
 
 
 def _next_for(worker: Worker, left: Iterator[int]) -> list[Worker]:
-    """Gives the next seed to the worker, or to a new one in its place; nobody if there is none left."""
+    """Gives the next seed to the worker, or to a new one in its place. Returns None if no seed is left."""
     seed = next(left, None)
     if seed is not None and not worker.is_spent:
         worker.give(seed)
@@ -128,9 +128,9 @@ def _next_for(worker: Worker, left: Iterator[int]) -> list[Worker]:
 
 
 def work(pipe: Connection[Outcome, int], run: RunSeed, hung_after_s: float) -> None:
-    """In the worker's process. Ctrl-C is its parent's business."""
+    """Runs in the worker process. Ctrl-C is handled by its parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    logging.disable()  # brokers under faults have much to say
+    logging.disable()  # brokers under faults log a lot
     while True:
         try:
             seed = pipe.recv()
@@ -140,4 +140,4 @@ def work(pipe: Connection[Outcome, int], run: RunSeed, hung_after_s: float) -> N
         outcome = run(seed)
         faulthandler.cancel_dump_traceback_later()
         pipe.send(outcome)
-        gc.collect()  # a world is full of cycles, and the next one freezes what is there when it begins
+        gc.collect()  # a world is full of cycles, and the next one freezes the objects that exist when it starts

@@ -1,4 +1,4 @@
-"""Archives that are written without Spark, file by file, for tests of the manifest and of `verify`."""
+"""Writes archives without Spark, file by file, for tests of the manifest and of `verify`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def write_file(store: Store, asked: OffsetRange, offsets: Sequence[int], *, atte
 
 
 def append(store: Store, asked: OffsetRange, offsets: Sequence[int] | None = None) -> ArchivedFile:
-    """One batch of one file."""
+    """Appends one batch of one file."""
     log = ManifestLog(store)
     file = write_file(store, asked, list(range(asked.start, asked.end)) if offsets is None else offsets)
     log.commit(log.load(), Change("append", 0, {AT: asked}, {}, [file]))

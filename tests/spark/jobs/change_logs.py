@@ -34,7 +34,7 @@ class Model:
         self.changes = [[] for _ in range(self.partitions)]
 
     def grow(self, chance: random.Random, count: int, *, keys: int = 40) -> list[Change]:
-        """A quarter are deletes; the clock goes back now and then."""
+        """A quarter are deletes; timestamps sometimes go backwards."""
         new = []
         for _ in range(count):
             key = f"k{chance.randrange(keys)}"
@@ -51,7 +51,7 @@ class Model:
         return [len(each) for each in self.changes]
 
     def cut_at_time(self, time_ms: int) -> list[int]:
-        """Everything before the first record that is not older."""
+        """Returns everything before the first record that is not older."""
         return [
             next((each.offset for each in changes if each.timestamp_ms >= time_ms), len(changes))
             for changes in self.changes
@@ -91,7 +91,7 @@ def produce_raw(bootstrap: str, topic: str, records: Iterable[tuple[bytes | None
 
 
 def delete_before(bootstrap: str, topic: str, offsets: list[int]) -> None:
-    """As retention does."""
+    """Deletes records as retention does."""
 
     async def work() -> None:
         async with Admin(bootstrap) as admin:

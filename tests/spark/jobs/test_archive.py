@@ -1,4 +1,4 @@
-"""Archives of real topics: each record once, whatever dies in between."""
+"""Archives of real topics contain each record once, whatever process dies."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ MIDNIGHT_MS = 1_794_787_200_000
 
 
 class CrashError(Exception):
-    """The job dies here."""
+    """Simulates the death of the job."""
 
 
 def send(bootstrap: str, topic: str, count: int, *, partitions: int, transactional_id: str | None = None) -> None:
-    """Numbered records around midnight, turn by turn; with an id in transactions, every second of them aborted."""
+    """Sends numbered records around midnight alternately; with an id in transactions, every second one aborted."""
 
     async def work() -> None:
         async with Producer(bootstrap, transactional_id=transactional_id) as producer:
@@ -113,7 +113,7 @@ def test_batches_follow_one_another_and_files_are_by_topic_day_and_partition(
 
 
 def test_an_archive_in_an_object_store(spark: SparkSession, cluster: Cluster, new_topic: Callable[..., str]) -> None:
-    """Written, continued after a crash, verified, merged and read, by pyarrow's file system alone."""
+    """Written, continued after a crash, verified, merged and read with pyarrow's file system alone."""
     topic, log = new_topic(1), BrokerLog(cluster.bootstrap_servers)
     send(cluster.bootstrap_servers, topic, 90, partitions=1)
     with s3_bucket() as bucket:
@@ -137,7 +137,7 @@ def test_an_archive_in_an_object_store(spark: SparkSession, cluster: Cluster, ne
 def test_offsets_without_records_are_neither_gaps_nor_lag(
     spark: SparkSession, cluster: Cluster, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    """Transaction markers and aborted records: the range that was read counts, not the records in it."""
+    """Transaction markers and aborted records: the range that was read counts, not its records."""
     topic, log, store = new_topic(1), BrokerLog(cluster.bootstrap_servers), Store(str(tmp_path))
     send(cluster.bootstrap_servers, topic, 40, partitions=1, transactional_id=topic)
     (batch,) = archive_available(spark, log, store, [topic])
@@ -162,7 +162,7 @@ def test_records_that_are_gone_are_an_error_until_somebody_accepts_it(
 
 
 class DyingStore(Store):
-    """Dies when a commit is to be written: before it is there, or right after."""
+    """Dies at a commit: before it is written, or right after."""
 
     def __init__(self, root: str, moment: str) -> None:
         super().__init__(root)
@@ -214,7 +214,7 @@ def test_a_task_that_fails_half_way_and_runs_again_leaves_no_record_twice(
                     raise RuntimeError("the task fails here, once")
                 return True
 
-            return super().read(spark, ranges).where(fails_once("offset"))  # type: ignore[arg-type] # as it came
+            return super().read(spark, ranges).where(fails_once("offset"))  # type: ignore[arg-type] # passed through
 
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "10")
     try:
@@ -224,7 +224,7 @@ def test_a_task_that_fails_half_way_and_runs_again_leaves_no_record_twice(
     assert Path(marker).exists()
     assert batch.rows == 60
     assert archived_contents(spark, store) == live_contents(spark, BrokerLog(cluster.bootstrap_servers), topic)
-    # What the first attempt has written is swept away by the next run, which has nothing to read.
+    # The next run, which has nothing to read, removes the files of the first attempt.
     assert list(archive_available(spark, BrokerLog(cluster.bootstrap_servers), store, [topic])) == []
     assert verify(store, deep=True).findings == []
 
@@ -232,7 +232,7 @@ def test_a_task_that_fails_half_way_and_runs_again_leaves_no_record_twice(
 def test_retention_keeps_what_is_not_archived_until_it_is(
     spark: SparkSession, cluster: Cluster, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    """The group hears of a batch after its commit, never before; and again from the next run, if it did not."""
+    """The group's offset is committed after the batch, never before; the next run repeats it if necessary."""
     if "OTTLA_CONFORMANCE_BOOTSTRAP" in os.environ:
         pytest.skip("the setting is one of Ottla's brokers")
     topic = new_topic(1, retention_ms=300, segment_bytes=1024, ottla_archive_group="archive-of-clicks")

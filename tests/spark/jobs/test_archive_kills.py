@@ -1,4 +1,4 @@
-"""The whole job is killed (-9) at random points, with its JVM and its workers: no gap, no overlap, no record twice."""
+"""Kills the whole job (-9) at random points, with its JVM and its workers: no gap, no overlap, no duplicate."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def start(cluster: Cluster, topic: str, directory: Path, *options: str) -> subpr
 
 
 def kill(job: subprocess.Popen[bytes]) -> None:
-    """With its JVM and its workers, which are of its process group."""
+    """Kills it with its JVM and its workers, which are in its process group."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(job.pid, signal.SIGKILL)
     job.wait()

@@ -1,4 +1,4 @@
-"""An archive read without Spark: records in the order of their offsets, and damage that is named."""
+"""Reads an archive without Spark: records in offset order, and damage is reported."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def read(archive: ArchivedRecords, first: int, until: int) -> list[ArchivedRecor
 
 
 def test_any_range_over_many_files_and_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With offsets that hold no record, as those of transaction markers."""
+    """With offsets without a record, as those of transaction markers."""
     monkeypatch.setattr(archive_files, "ROW_GROUP_BYTES", 1)
     store, chance = Store(str(tmp_path)), random.Random(5)
     there: list[int] = []
@@ -50,7 +50,7 @@ def test_any_range_over_many_files_and_groups(tmp_path: Path, monkeypatch: pytes
 
 
 def test_days_that_share_a_stretch_of_offsets(tmp_path: Path) -> None:
-    """Around midnight, records of two days take turns; each day has a file."""
+    """Around midnight, records of two days alternate; each day has a file."""
     store = Store(str(tmp_path))
     asked, log = OffsetRange(0, 20), ManifestLog(store)
     files = []
@@ -84,7 +84,7 @@ def test_what_is_wrong_is_said(tmp_path: Path) -> None:
 
 
 def test_what_the_job_archives_of_a_write_ahead_log_is_what_the_log_has(spark: SparkSession, tmp_path: Path) -> None:
-    """Entries of many sizes, and the mark of a second writer between them, which is no record."""
+    """Entries of many sizes, and the fence of a second writer between them, which is no record."""
     chance, name = random.Random(9), f"log-{uuid.uuid4().hex[:8]}"
     with Cluster(wal=True) as cluster:
         for _ in range(2):

@@ -1,4 +1,4 @@
-"""Records to changes: both envelopes, and what becomes of records that are neither."""
+"""Records to changes: both envelopes, and records that are neither."""
 
 from __future__ import annotations
 

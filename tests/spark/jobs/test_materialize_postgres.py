@@ -36,7 +36,7 @@ def change(url: str, changes: int, seed: int, **so_far: Any) -> Workload:
 
 
 def test_tables_of_a_database_equal_it(spark: SparkSession, cluster: Cluster, tmp_path: Path, seed: int) -> None:
-    """With a snapshot, and with truncates: of `events`, whose rows before count no more."""
+    """With a snapshot, and with truncates of `events`, after which its earlier rows do not count."""
     servers = cluster.bootstrap_servers
 
     async def capture(url: str) -> None:
@@ -57,7 +57,7 @@ def test_tables_of_a_database_equal_it(spark: SparkSession, cluster: Cluster, tm
             table = Table(Store(str(tmp_path / name)))
             snapshot = materialize(spark, history, table, Envelope.DEBEZIUM)
             expected = expected_rows(server.url, name)
-            if snapshot is None:  # the workload is random: a table may have had no row at any time
+            if snapshot is None:  # the workload is random: a table may never have had a row
                 assert not expected, name
                 continue
             kinds = column_kinds(server.url, name)

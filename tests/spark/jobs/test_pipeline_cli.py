@@ -1,4 +1,4 @@
-"""`ottla pipeline` from the first record to the restored file, and what it says when it cannot."""
+"""`ottla pipeline` from the first record to the restored file, and its error messages."""
 
 from __future__ import annotations
 

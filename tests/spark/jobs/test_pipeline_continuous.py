@@ -1,4 +1,4 @@
-"""Commands that run until Ctrl-C: they end as they should, and the next run goes on where they were."""
+"""Commands that run until Ctrl-C: they end cleanly, and the next run continues where they stopped."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ def wait_until(is_reached: Callable[[], bool], what: str) -> None:
 
 @contextmanager
 def interrupting(work: Callable[[threading.Event], None]) -> Iterator[None]:
-    """Does the work beside the program, then sends it a Ctrl-C, whatever came of the work. The event: it has ended."""
+    """Does the work beside the program, then sends it a Ctrl-C, even if the work failed. The event is set when it has
+    ended."""
     failures: list[BaseException] = []
     ended = threading.Event()
 
@@ -141,7 +142,7 @@ def test_sessions_that_are_interrupted_go_on(
 
 
 def started(command: list[str], capfd: pytest.CaptureFixture[str]) -> int:
-    """Its exit code. Begins again where Spark did not manage to start a worker in its ten seconds."""
+    """Returns the exit code. Retries if Spark could not start a worker within ten seconds."""
     for _ in range(STARTS_MAX):
         code = main(command)
         said = capfd.readouterr()

@@ -1,4 +1,4 @@
-"""Ranges of offsets against sets of numbers."""
+"""Ranges of offsets compared with sets of numbers."""
 
 from __future__ import annotations
 

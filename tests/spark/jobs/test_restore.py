@@ -1,4 +1,4 @@
-"""A table as it was, against a model that replays every change in plain Python."""
+"""A table as of an earlier time, compared with a model that replays every change in plain Python."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ POINTS = 20
 
 
 def values(restored: RestoredTable) -> dict[str, str]:
-    """Only what was restored, not the columns made of it: they would cost a job more at each point."""
+    """Only the restored values, not derived columns, which would cost another job at each point."""
     rows = {row["_key"]: row["_value"] for row in restored.state.collect()}
     restored.close()
     return rows
@@ -51,7 +51,8 @@ def random_point(chance: random.Random, model: Model) -> tuple[Point, list[int]]
 def test_restored_tables_equal_the_model_before_and_after_retention(
     spark: SparkSession, cluster: Cluster, new_topic: Callable[..., str], tmp_path: Path, seed: int
 ) -> None:
-    """Changes in the archive, then in a snapshot, then only in the live log; then retention takes what is archived."""
+    """Changes in the archive, then in a snapshot, then only in the live log; then retention deletes archived
+    records."""
     chance = random.Random(seed)
     topic, log, model = new_topic(PARTITIONS), BrokerLog(cluster.bootstrap_servers), Model(PARTITIONS)
     archive, table = Store(str(tmp_path / "archive")), Table(Store(str(tmp_path / "table")))

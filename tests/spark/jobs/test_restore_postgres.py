@@ -1,4 +1,4 @@
-"""Tables restored into a real PostgreSQL: every value as it was, all of the table or none of it."""
+"""Tables restored into a real PostgreSQL: every value unchanged, and the table complete or absent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clicks to sessions and to views of pages, on a stream from topics into topics, and against a plain model."""
+"""Clicks to sessions and page views, on a stream from topics into topics, compared with a plain model."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ def test_clicks_become_sessions_once_and_bad_ones_are_set_aside(
     outputs = session_outputs(spark, bootstrap, topics, gap="5 minutes", late="1 minute")
 
     def run(*names: str) -> None:
-        """One after another: each query starts processes of its own."""
+        """Runs the queries one after another: each starts its own processes."""
         for name in names:
             assert start_output(outputs[name], bootstrap, name, str(tmp_path)).awaitTermination(200)
 
     clicks = [click("ann", "/", 0), click("bob", "/", 0.5), click("ann", "/a", 2), click("ann", "/b", 6.5)]
     produce_raw(bootstrap, topics.clicks, [*clicks, (b"x", b"no JSON"), (b"y", b'{"page": "/"}')])
     run(topics.sessions, topics.bad)
-    # Out of order, but not too late; one that comes when its time is over; one that ends all sessions.
+    # Out of order, but not too late; one that is too late; one that ends all sessions.
     later = [click("ann", "/c", 20), click("bob", "/a", 19.5), click("zed", "/late", 0.1), click("end", "/", 60)]
     produce_raw(bootstrap, topics.clicks, later)
     run(topics.sessions)

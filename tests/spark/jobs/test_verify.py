@@ -1,4 +1,4 @@
-"""`archive verify` finds what was done to an archive, and nothing in one that is whole."""
+"""`archive verify` finds every change to an archive, and nothing in an intact one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.spark.jobs.archives import AT, append, write_file
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    """Three batches; in the second are offsets without records, as transaction markers leave them."""
+    """Three batches; the second has offsets without records, as from transaction markers."""
     store = Store(str(tmp_path / "archive"))
     append(store, OffsetRange(0, 10))
     append(store, OffsetRange(10, 20), [11, 12, 15, 18])

@@ -1,4 +1,4 @@
-"""The load driver counts what was answered, notices refusals, and its prepared requests are what brokers take."""
+"""The load driver counts replies, detects errors, and prepares requests that brokers accept."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ REPLY = b"\x00\x00\x00\x08" + bytes(8)
 
 @contextmanager
 def server(serve: Callable[[socket.socket], None]) -> Iterator[int]:
-    """One connection, served by a thread."""
+    """Accepts one connection and serves it in a thread."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def accept() -> None:
@@ -89,7 +89,7 @@ def test_requests_go_round_in_order_and_all_are_answered() -> None:
 
 
 def test_a_time_that_is_over_at_once_still_measures_a_request() -> None:
-    """A busy machine can take the whole of a short time away."""
+    """On a busy machine a short measurement may be over before it starts."""
 
     def serve(client: socket.socket) -> None:
         while data := client.recv(REQUEST_BYTES, socket.MSG_WAITALL):

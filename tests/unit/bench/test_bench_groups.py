@@ -1,4 +1,4 @@
-"""The members of the benchmark come together in groups and are heard, in both protocols."""
+"""The benchmark's group members join and get replies to their heartbeats, in both protocols."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rates and ratios of what a fast, a slow or an idle machine measures."""
+"""Rates and ratios measured on a fast, a slow or an idle machine."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ def test_settings_of_a_row_replace_the_common_ones() -> None:
 
 
 MOCK = {"test.mock.num.brokers": 1}
-"""librdkafka starts a broker of its own inside the client."""
+"""librdkafka starts a mock broker inside the client."""
 
 
 def test_a_generator_offers_its_rate_and_accounts_for_each_record() -> None:

@@ -1,4 +1,4 @@
-"""Records, moments, costs and what tools say: the parts of a driver that need no broker."""
+"""Records, times, costs and the output of tools: the parts of a driver that need no broker."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_a_reader_does_not_wait_for_ever() -> None:
 
 
 def test_a_cluster_id_is_no_option() -> None:
-    """Kafka's own tool took `-t -abc` for two options."""
+    """Kafka's own tool parsed `-t -abc` as two options."""
     drawn = iter([b"\xf8" + bytes(15), b"\xfb" + bytes(15), bytes(16)])
     assert new_cluster_id(lambda _: next(drawn)) == "A" * 22
 

@@ -1,4 +1,4 @@
-"""A matrix from TOML: what it expands to, and what is said about mistakes."""
+"""A matrix from TOML: its expansion, and the messages for mistakes."""
 
 from __future__ import annotations
 

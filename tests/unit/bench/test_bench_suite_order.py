@@ -1,4 +1,4 @@
-"""In which order cells are measured, what targets make of configurations, and what a run leaves behind."""
+"""The order in which cells are measured, how targets use configurations, and the files of a run."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_a_fresh_start_throws_nothing_away(tmp_path: Path) -> None:
 
 
 def test_a_topic_in_memory_keeps_no_more_than_there_is_room_for() -> None:
-    """Six partitions, all of them on each of three brokers, in the 1 GiB that a broker has for them."""
+    """Six partitions, each on all three brokers, in the 1 GiB that a broker has for them."""
     in_memory = DEFAULTS | {"storage": "memory", "topic.partitions": 6, "topic.replication": 3}
     assert int(topic_configs(OTTLA, in_memory)["retention.bytes"]) * 6 <= 1 << 29
     assert "retention.bytes" not in topic_configs(OTTLA, DEFAULTS)

@@ -1,4 +1,4 @@
-"""The report of made-up results: ratios, goals, curves, the ranking, the page and the comparison of two runs."""
+"""The report of sample results: ratios, goals, curves, the ranking, the page and the comparison of two runs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def matrix_line(goals: dict[str, list[str]]) -> dict[str, Any]:
 
 
 def made_up(speed: float = 1.0) -> list[dict[str, Any]]:
-    """Kafka's machine is three times as busy in the second repetition, and so is Ottla's."""
+    """In the second repetition both Kafka's and Ottla's machine are three times as busy."""
     lines: list[dict[str, Any]] = [matrix_line({"a": ["records_per_s >= 1.5"], "b": ["p99_us <= 0.5"]})]
     for repetition, noise in enumerate((1.0, 3.0)):
         for target, rate, p99 in (("ottla", 3000.0, 800.0), ("kafka", 1000.0, 1000.0)):
@@ -89,7 +89,7 @@ def test_the_page_has_everything_and_nothing_from_elsewhere(tmp_path: Path) -> N
 
 
 def plots_of(page: str) -> dict[str, str]:
-    """By title."""
+    """Returns the plots by title."""
     return {
         str(re.findall(r'aria-label="([^"]*)"', part)[0]): part for part in re.findall(r"<svg.*?</svg>", page, re.S)
     }
@@ -162,7 +162,7 @@ def test_curves_are_of_cells_that_differ_in_their_rate_alone(tmp_path: Path) -> 
 
 
 def test_many_lines_are_split_by_what_differs_most() -> None:
-    """As the first two plots of a benchmark of acks: sync and async have one each."""
+    """As the first two plots of a benchmark of acks: one for sync and one for async."""
     lines = [
         cell(f"{mode}{at}", "ottla", 0, {"records_per_s": 10.0 * scale + at, "mb_per_s": 1.0}, producer__mode=mode,
              producer__linger_ms=at)

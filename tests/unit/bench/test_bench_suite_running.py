@@ -1,4 +1,4 @@
-"""What the suite does to brokers that it has started."""
+"""Operations of the suite on brokers that it has started."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ottla.bench.suite.running_targets import drop_page_cache_of
 
 
 def test_a_directory_that_goes_meanwhile_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker renames the directory of a deleted topic and removes it, at any moment."""
+    """A broker may rename the directory of a deleted topic and remove it at any time."""
     for name in ("kept", "gone"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "00000000000000000000.log").write_bytes(b"records")
@@ -38,7 +38,7 @@ def test_a_directory_that_goes_meanwhile_is_no_failure(tmp_path: Path, monkeypat
 
 
 def test_pipes_and_sockets_have_no_pages_to_drop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Brokers that coordinate through SQLite keep named pipes beside its database."""
+    """Brokers that coordinate through SQLite have named pipes beside its database."""
     (tmp_path / "00000000000000000000.log").write_bytes(b"records")
     os.mkfifo(tmp_path / "bell")
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""The producers of the benchmark write and commit what they say, and are told what goes wrong."""
+"""The benchmark's producers write and commit the reported records, and report errors."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_what_is_measured(drive: Drive) -> None:
             assert found.records == ended * size if size else not ended
             assert found.offsets_taken > 0
             assert found.seconds >= 0.1
-            while caller.end_offset(topic) < found.offsets_taken:  # the last marker may be on its way
+            while caller.end_offset(topic) < found.offsets_taken:  # the last marker may be in flight
                 pass
             assert caller.end_offset(topic) == found.offsets_taken
 
@@ -88,7 +88,7 @@ def delayed_markers(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     send = MarkerSender.send
 
     async def send_later(self: MarkerSender, effect: WriteMarkers, report: Report) -> None:
-        while not may_go.is_set():  # noqa: ASYNC110 - of another thread
+        while not may_go.is_set():  # noqa: ASYNC110 - set by another thread
             await asyncio.sleep(0.005)
         await send(self, effect, report)
 

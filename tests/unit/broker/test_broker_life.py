@@ -1,4 +1,4 @@
-"""A broker from start to start: epochs, ids, reserved offsets, clean stops, and what housekeeping does by itself."""
+"""A broker across restarts: epochs, ids, reserved offsets, clean stops, and housekeeping."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CLASSES = ["disk", "cache", "memory"]
 
 
 async def test_the_leader_epoch_grows_with_each_start() -> None:
-    """Records that a crash took back are never mistaken for those that follow (safety: one-history)."""
+    """Records lost in a crash are never confused with the ones that follow (safety: one-history)."""
     bench = BrokerBench()
     await bench.create("t", 2)
     seen = []
@@ -100,7 +100,7 @@ async def test_reserved_offsets_are_taken_in_time() -> None:
 
 
 class StingyCatalog(SimCatalog):
-    """Takes everything but reservations."""
+    """Accepts everything except reservations."""
 
     stingy = True
 
@@ -196,7 +196,7 @@ async def test_a_clean_stop_leaves_nothing_to_replay() -> None:
 
 
 async def test_a_clean_stop_takes_what_nobody_waits_for() -> None:
-    """acks=0: the records are accepted, and a stop is no reason to lose them."""
+    """acks=0: the records are accepted, and a stop must not lose them."""
     bench = BrokerBench()
     for durability in ("disk", "cache"):
         await bench.create(durability, durability=durability)
@@ -269,7 +269,7 @@ async def test_a_cache_topic_is_flushed_as_it_asks(setting: str, value: str) -> 
 
 
 async def test_a_cache_topic_that_asks_for_nothing_is_not_flushed_by_itself() -> None:
-    """Kafka's way: the kernel decides, unless a segment is full."""
+    """As in Kafka: the kernel decides, unless a segment is full."""
     bench = BrokerBench()
     await bench.create("t", durability="cache")
     await bench.produce("t")

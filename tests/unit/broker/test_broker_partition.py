@@ -1,4 +1,4 @@
-"""One partition through a broker: acknowledgements, retries, reads, look-ups, and failures of its log."""
+"""One partition through a broker: acknowledgements, retries, reads, lookups, and failures of its log."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_a_retry_waits_for_what_the_original_waits_for() -> None:
 
 
 async def test_what_waits_where_a_replica_is_moved_away_is_not_told_that_it_is_not_written() -> None:
-    """Others may have it: an error that excludes that would be a lie (seed 713 of the cluster's simulation)."""
+    """Other replicas may have it: an error that excludes that would be wrong (seed 713 of the cluster simulation)."""
     bench = BrokerBench()
     await bench.create("t")
     bench.disk.stall("journal")
@@ -151,7 +151,7 @@ async def test_offsets_out_of_range_and_offsets_to_come() -> None:
     bench.append("t", records=2)
     partition = bench.partition("t")
     assert isinstance(partition.read(0, 100), Slice)
-    # Between the watermark and the end there is nothing yet; that is not an error (safety: after-failover).
+    # Between the high watermark and the end there is nothing to read yet, which is no error (safety: after-failover).
     for offset in (3, 4, 5):
         assert partition.read(offset, 100) == Slice([], 0, offset)
     for offset in (-1, 6):
@@ -204,7 +204,7 @@ async def test_a_cold_read_lets_go_of_its_file() -> None:
 
 
 class Cutting:
-    """Stands where the broker of a cluster stands."""
+    """Stands in for the cluster's broker."""
 
     def on_follower_acknowledged(self, partition: Partition) -> None: ...
 
@@ -234,7 +234,7 @@ async def test_what_was_read_before_a_cut_is_not_served_after_it(way: str) -> No
     assert outcome.error is ErrorCode.not_leader_or_follower
 
 
-# -- the log's start -------------------------------------------------------------------------------------------------
+# -- log start offset ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("durability", CLASSES)
@@ -275,7 +275,7 @@ async def test_a_deletion_that_is_not_durable_is_an_error() -> None:
     assert refused.error is ErrorCode.kafka_storage_error
 
 
-# -- look-ups --------------------------------------------------------------------------------------------------------
+# -- lookups ---------------------------------------------------------------------------------------------------------
 
 
 async def timed(bench: BrokerBench, *batches: list[int]) -> None:
@@ -315,7 +315,7 @@ async def test_times_that_do_not_rise() -> None:
 
 
 async def test_the_latest_timestamp_while_records_come_in() -> None:
-    """What was appended while the look-up was on its way to the disk must not hide what was there before."""
+    """Records appended during the lookup must not hide earlier ones."""
     bench = BrokerBench()
     await bench.create("t", retention_ms="-1")
     await timed(bench, [100], [300], [200])
@@ -341,7 +341,7 @@ async def test_a_look_up_sees_nothing_below_the_start() -> None:
 
 @pytest.mark.parametrize("durability", ["disk", "cache"])
 async def test_a_look_up_beside_a_removal(durability: str) -> None:
-    """Segments go while the look-up waits for the disk: it goes on without them, and does not bring them back."""
+    """Segments are deleted while the lookup waits for the disk: it continues without them and does not restore them."""
     bench = BrokerBench()
     await bench.create("t", durability=durability, segment_bytes="1024", retention_ms="3000")
     for number in range(20):
@@ -415,7 +415,7 @@ async def test_a_failed_journal_ends_disk_topics_and_no_others() -> None:
     await bench.stop()
     bench.restart("none")
     assert await bench.values("cache") == [b"before", b"after"]
-    # A write that failed may have got through all the same: nobody was promised that, or the opposite.
+    # A failed write may still have reached the disk: neither outcome was promised.
     assert (await bench.values("disk"))[:1] == [b"before"]
 
 

@@ -1,4 +1,4 @@
-"""Produce and Fetch as frames against a broker whose disk the test holds: when a reply may leave, and what it says."""
+"""Produce and Fetch frames against a broker whose disk the test controls: when a reply is sent, and its content."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def test_a_reply_and_the_reply_to_its_retry_leave_with_the_acknowledgement
 
 
 async def test_a_retry_between_two_acknowledgements() -> None:
-    """The first batch is durable, the second is not: each retry is answered as its own batch stands."""
+    """The first batch is durable, the second is not: each retry is answered by the state of its own batch."""
     bench = BrokerBench()
     client = await client_of(bench)
     first = client.produce(0)

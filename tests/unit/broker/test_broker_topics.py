@@ -1,4 +1,4 @@
-"""Topics through the life of a broker: created, changed, deleted, created again, and found after a restart."""
+"""Topics across a broker's lifetime: created, changed, deleted, created again, and loaded after a restart."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ async def test_the_class_cannot_be_altered() -> None:
     assert topic.config.durability == "disk"
 
 
-# -- delete, and again -------------------------------------------------------------------------------------------
+# -- delete, and create again ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("durability", CLASSES)
@@ -223,7 +223,7 @@ async def test_a_topic_that_the_catalog_does_not_give_up_stays() -> None:
     assert await bench.values("t") == [b"x"]
 
 
-# -- changes follow one another ------------------------------------------------------------------------------------
+# -- changes are serialized ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("change", ["partitions", "configs"])
@@ -347,7 +347,7 @@ async def test_a_directory_of_no_topic_is_set_aside_and_kept() -> None:
     await bench.settle(6000)
     (directory,) = bench.log_directories()
     bench.crash("none")
-    # The catalog was lost, or is from before.
+    # The catalog was lost, or is an older one.
     bench.catalog = type(bench.catalog)()
     bench.start()
     assert bench.log_directories() == []

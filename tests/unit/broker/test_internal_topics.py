@@ -1,4 +1,4 @@
-"""The brokers' own topics are always of the class `disk` (safety: topic-identity)."""
+"""Internal topics always have the durability class `disk` (safety: topic-identity)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of topics, as Kafka takes them."""
+"""Valid topic names, as in Kafka."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A broker of `ottla up` that cannot start or dies: its reason is told, and it is restarted with growing pauses."""
+"""A broker of `ottla up` that cannot start or dies: its reason is printed, and it is restarted with a growing
+backoff."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ time.sleep(0.3)
 
 
 def test_the_reason_is_told_when_the_process_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else its pipes are closed by the collector, after the loop: a traceback below the sentence."""
+    """Otherwise its pipes are closed by the garbage collector after the loop, with a traceback below the message."""
     ignored: list[Any] = []
     monkeypatch.setattr(sys, "unraisablehook", ignored.append)
 

@@ -1,4 +1,4 @@
-"""The commands for clusters, as far as they go without one: wrong calls, files, directories, notices to systemd."""
+"""The commands for clusters without a cluster: wrong arguments, files, directories, notifications to systemd."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_broker_that_is_not_told_what_it_needs(
     assert expected in sentence
 
 
-# -- which brokers a directory means -------------------------------------------------------------------------
+# -- the brokers of a directory ------------------------------------------------------------------------------
 
 
 def made(data: Path, *names: str) -> BrokerSettings:

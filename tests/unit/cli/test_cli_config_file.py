@@ -1,4 +1,4 @@
-"""Configuration files in both syntaxes, and mistakes that are named with their line."""
+"""Configuration files in both syntaxes, and mistakes reported with their line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ottla consume --group`: what does not go together is refused before anybody is asked."""
+"""`ottla consume --group` rejects conflicting options before it connects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The doctor's readings of kernel files, and that it finds this machine able to run a broker at all."""
+"""`ottla doctor` parses kernel files, and finds this machine able to run a broker."""
 
 from __future__ import annotations
 

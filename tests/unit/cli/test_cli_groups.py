@@ -1,4 +1,4 @@
-"""The commands for groups, as far as they go without a broker: where offsets go, what a person types, wrong calls."""
+"""The commands for groups without a broker: target offsets, user input, wrong arguments."""
 
 from __future__ import annotations
 

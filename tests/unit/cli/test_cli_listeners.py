@@ -1,4 +1,4 @@
-"""The listeners of a broker, by Kafka's names."""
+"""The listeners of a broker, under Kafka's names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options with wrong values are usage errors: exit code 2, a sentence, and nothing was started."""
+"""Options with wrong values are usage errors: exit code 2, a message, and nothing is started."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOO_LARGE = str(2**70)
 
 
 def leaves(command: Any, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Any]]:
-    """Every command, with its path."""
+    """Returns every command with its path."""
     found = [each for name, sub in getattr(command, "commands", {}).items() for each in leaves(sub, (*path, name))]
     return found or [(path, command)]
 

@@ -1,4 +1,4 @@
-"""Exit codes and sentences of commands that need no broker."""
+"""Exit codes and messages of commands that need no broker."""
 
 from __future__ import annotations
 

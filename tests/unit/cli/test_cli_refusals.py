@@ -1,4 +1,4 @@
-"""Commands that cannot do what they are asked say so at once, and change nothing."""
+"""Commands that cannot be carried out fail at once and change nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOBODY = "127.0.0.1:1"
 
 @pytest.fixture(autouse=True)
 def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark starts for minutes on a busy machine: a refusal comes before."""
+    """Fails if Spark starts, which may take minutes on a busy machine: the error must come before."""
 
     def started(*_: object) -> None:
         pytest.fail("Spark was started")
@@ -84,7 +84,7 @@ def test_no_append_stream_is_said_at_once(command: list[str], capsys: pytest.Cap
 def test_a_database_that_cannot_be_reached_at_the_start(
     url: str, reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The broker is not asked before: nothing is created there."""
+    """The broker is not contacted before: nothing is created there."""
     with socket.create_server(("127.0.0.1", 0)) as broker:
         servers = f"127.0.0.1:{broker.getsockname()[1]}"
         assert main(["connect", "postgres-cdc", "--name", "n", "--url", url, "--table", "t", "-b", servers]) == 1

@@ -1,4 +1,4 @@
-"""Segment files, intact and not: what `ottla log` finds in them."""
+"""Segment files, intact and damaged, as `ottla log` reads them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def batch(base_offset: int, count: int = 2) -> bytes:
 
 
 def scan(directory: Path, *files: tuple[int, bytes]) -> tuple[list[int], list[Problem]]:
-    """The base offsets of the batches in these segment files, and the problems."""
+    """Returns the base offsets of the batches in these segment files, and the problems."""
     for base_offset, data in files:
         (directory / segment_name(base_offset)).write_bytes(data)
     (segments,) = find_segments(directory)

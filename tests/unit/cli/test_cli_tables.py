@@ -1,4 +1,4 @@
-"""Tables fit the terminal or COLUMNS, and a program that reads a pipe gets every value whole."""
+"""Tables fit the terminal or COLUMNS; output to a pipe has every value in full."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the commands read times and formats, and how they print records."""
+"""How the commands parse times and formats, and how they print records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands for transactions, as far as they go without a broker: wrong calls, and no broker at all."""
+"""The commands for transactions without a broker: wrong arguments, and no broker at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The admin client on transactions, and what happens while it asks: coordinators move, transactions end."""
+"""The admin client for transactions, with concurrent changes: coordinators move, transactions end."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ PRODUCER, OFFSET = 71, 5
 
 @dataclass
 class Scripted(ScriptedBroker):
-    """Has one transactional id, `tx`, and one partition in which its producer may have a transaction open."""
+    """Has one transactional id, `tx`, and one partition in which its producer may have an open transaction."""
 
     opened: deque[bool] = field(default_factory=lambda: deque([True]))
-    """Whether the partition has it open, each time it is asked; the last one stays."""
+    """Whether the partition has it open, for each request; the last value stays."""
     partitions: tuple[int, ...] = ()
-    """What the coordinator has of the topic."""
+    """The coordinator's partitions of the topic."""
     state: str = "Ongoing"
     failures: dict[int, deque[ErrorCode | None]] = field(default_factory=dict)
-    """What happens to the next requests of an API; None cuts the connection."""
+    """Outcomes of the next requests of an API; None closes the connection."""
     versions: dict[int, tuple[int, int]] = field(default_factory=lambda: dict(VERSIONS))
     asked: Counter[int] = field(default_factory=Counter)
     markers: list[Any] = field(default_factory=list)
@@ -67,7 +67,7 @@ class Scripted(ScriptedBroker):
             LIST: self._listed,
         }
         if error is None:
-            replies[api_key](request, ErrorCode.none)  # it is done; only the answer is lost
+            replies[api_key](request, ErrorCode.none)  # it is carried out; only the reply is lost
             return None
         values = {"throttle_time": timedelta(), **replies[api_key](request, error)}
         return encode(build(response_type(api_key, version), values))
@@ -182,7 +182,7 @@ def test_a_coordinator_that_stays_away() -> None:
         run(broker, lambda admin: admin.describe_transaction("tx"), request_timeout_ms=300)
 
 
-# -- which of them hang ----------------------------------------------------------------------------------------------
+# -- which transactions hang -----------------------------------------------------------------------------------------
 
 
 def hanging(broker: Scripted) -> list[OpenTransaction]:
@@ -205,7 +205,7 @@ def test_one_that_is_in_other_partitions_hangs_here() -> None:
 
 
 def test_one_that_ends_meanwhile_does_not_hang() -> None:
-    """The coordinator had forgotten it when it was asked, because it was over."""
+    """The coordinator had no record of it because it was complete."""
     assert hanging(Scripted(opened=deque([True, False]))) == []
 
 
@@ -215,7 +215,7 @@ def test_nothing_open_asks_no_coordinator() -> None:
     assert not broker.asked[LIST]
 
 
-# -- ending them -----------------------------------------------------------------------------------------------------
+# -- aborting them ---------------------------------------------------------------------------------------------------
 
 
 def test_fencing_waits_until_the_abort_is_complete() -> None:

@@ -1,4 +1,4 @@
-"""What `ottla sql` prints: rows that are added, groups that change, and how far a query is."""
+"""The output of `ottla sql`: appended rows, changing groups, and the progress of a query."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOON = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)
 
 
 class Struct(tuple[object, ...]):
-    """As Spark's Row."""
+    """Like Spark's Row."""
 
     def asDict(self) -> dict[str, object]:  # noqa: N802 - Spark's name
         return {"start": self[0], "end": self[1]}

@@ -1,4 +1,4 @@
-"""One connection: frames of every size, order, time, and servers that are no brokers."""
+"""One connection: frames of every size, order, timeouts, and servers that are not brokers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ API_KEY, VERSION = 18, 0
 
 @asynccontextmanager
 async def connected(serve: Serve, request_timeout_ms: int = 5000) -> AsyncIterator[Connection]:
-    """A connection to a server that does what the test says."""
+    """Connects to a server with the given behaviour."""
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -50,7 +50,7 @@ async def connected(serve: Serve, request_timeout_ms: int = 5000) -> AsyncIterat
 
 
 async def next_request(reader: asyncio.StreamReader) -> tuple[int, bytes]:
-    """The correlation id and the whole frame."""
+    """Returns the correlation id and the whole frame."""
     size = int.from_bytes(await reader.readexactly(4), "big")
     frame = await reader.readexactly(size)
     return int.from_bytes(frame[4:8], "big"), frame
@@ -220,7 +220,7 @@ def test_frames_are_cut_wherever_the_pieces_end(step: int) -> None:
 
 
 async def test_a_broker_that_is_older_than_our_question() -> None:
-    """It answers UNSUPPORTED_VERSION in the layout of version 0; then we ask in version 0."""
+    """It answers UNSUPPORTED_VERSION in the layout of version 0; then the client asks in version 0."""
     asked: list[int] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""The admin client and coordinators that move, are away, or die over a question; lag from what they tell."""
+"""The admin client with coordinators that move, are unavailable, or die during a request; the computed lag."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_a_commit_that_one_partition_is_refused() -> None:
     run(work())
 
 
-# -- what members tell, and lag -----------------------------------------------------------------------------------
+# -- members and lag ----------------------------------------------------------------------------------------------
 
 
 def test_members_that_cannot_be_read_have_nothing() -> None:

@@ -1,4 +1,4 @@
-"""Consumers in groups, on a simulated cluster in virtual time: who gets what, what is committed, and who is put out."""
+"""Consumers in groups on a simulated cluster in virtual time: assignments, commits, and removals."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def read(consumer: Consumer, count: int) -> list[ConsumerRecord]:
 
 @dataclass
 class Member:
-    """A consumer that reads for ever. A record counts as processed when the next ones are asked for."""
+    """A consumer that reads forever. A record counts as processed when the next ones are requested."""
 
     bench: ClusterBench
     name: str
@@ -185,7 +185,7 @@ def test_what_was_handed_out_is_committed_only_if_it_was_processed(bench: Cluste
         async with consumer_of(bench, auto_commit_interval_ms=50) as consumer:
             consumer.subscribe([TOPIC])
             async for record in consumer:
-                await asyncio.sleep(0.2)  # the commit in the background does not count this one either
+                await asyncio.sleep(0.2)  # the background commit does not include this one either
                 if record.offset == 3:
                     _ = 1 / 0
 
@@ -274,7 +274,7 @@ def test_a_user_that_is_away_for_too_long_is_put_out_and_comes_back(bench: Clust
             consumer.subscribe([TOPIC], on_lost=lost.extend)
             await read(consumer, 10)
             other.subscribe([TOPIC])
-            found = await read(other, COUNT)  # nobody else commits, and it has to wait until the first one is out
+            found = await read(other, COUNT)  # no other member commits; it waits until the first one is removed
             assert len({record.value for record in found}) == COUNT
             assert not lost
             with pytest.raises(CommitFailedError, match="the group has gone on without this consumer"):
@@ -312,7 +312,7 @@ def test_a_static_member_that_comes_back_has_its_partitions(bench: ClusterBench,
                 await again.fetch_records(timeout_ms=100)
             assert again.assignment == had
 
-    if way == "consumer":  # it says that it comes back; the classic one is just silent
+    if way == "consumer":  # it announces its return; the classic member is silent
         bench.world.hosts["one"].kill()
         bench.world.run_for(11)
         bench.until(lambda: len(second.assigned) == PARTITIONS)
@@ -460,7 +460,7 @@ def test_a_consumer_ends_though_its_cluster_is_gone(bench: ClusterBench) -> None
 
 @every_way
 def test_partitions_change_hands_where_the_last_owner_stopped(bench: ClusterBench, way: str) -> None:
-    """By a commit before they are given up: the regular one is far away."""
+    """By a commit before they are revoked: the periodic commit is far in the future."""
     members = members_of(bench, way, 1, auto_commit_interval_ms=10_000_000)
     bench.run(write(bench))
     bench.until(lambda: len(values(members)) == COUNT)
@@ -472,7 +472,7 @@ def test_partitions_change_hands_where_the_last_owner_stopped(bench: ClusterBenc
 
 @every_way
 def test_a_consumer_that_is_closed_leaves_at_once(bench: ClusterBench, way: str) -> None:
-    """Its partitions do not wait for the end of its session."""
+    """Its partitions do not wait for its session to expire."""
     stays = Member(bench, "stays", {"way": way, "heartbeat_interval_ms": 500}).start()
 
     async def come_and_go() -> None:

@@ -1,4 +1,4 @@
-"""Consumers in groups whose coordinator stands still: it keeps its connections, and says nothing."""
+"""Consumers in groups whose coordinator hangs: it keeps its connections and does not reply."""
 
 from __future__ import annotations
 

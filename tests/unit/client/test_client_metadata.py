@@ -1,4 +1,4 @@
-"""What a client keeps of what brokers tell it, and a client that found nobody at first."""
+"""The metadata that a client caches, and a client that found no broker at first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client makes of metadata that says nothing of a topic (simulation, seed 414)."""
+"""How a client handles metadata without a topic (simulation, seed 414)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ VIEW = TopicView("orders", None, {}, ())
 
 
 class SlowAnswers:
-    """A broker that knows `orders`, and whose first answer takes a while. In place of the connection."""
+    """Replaces the connection: a broker that knows `orders` and whose first reply takes a while."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, first_s: float, unknown: int = 0) -> None:
         self.asked: list[list[str]] = []
@@ -44,7 +44,7 @@ class SlowAnswers:
 
 
 def metadata_of(answers: SlowAnswers) -> Metadata:
-    brokers: Brokers = answers  # type: ignore[assignment] # only what is asked of it
+    brokers: Brokers = answers  # type: ignore[assignment] # only what Metadata uses
     return Metadata(brokers, allow_auto_create=False)
 
 
@@ -60,7 +60,7 @@ async def test_an_answer_about_other_topics_says_nothing_of_this_one(monkeypatch
 
 
 async def test_the_time_before_the_first_answer_is_not_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It went into a broker that does not answer."""
+    """That time was spent on a broker that does not reply."""
     answers = SlowAnswers(monkeypatch, first_s=0.1, unknown=1)
     assert await metadata_of(answers).topic("orders", timeout_ms=5000, unknown_for_ms=90) is VIEW
 

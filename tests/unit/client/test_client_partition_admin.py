@@ -1,4 +1,4 @@
-"""The admin client moves replicas and elects leaders: on three brokers in this process."""
+"""The admin client moves replicas and elects leaders, on three brokers in this process."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def test_replicas_are_moved(three: Cluster) -> None:
             return not moving
 
         async def is_seen() -> bool:
-            """By whichever broker is asked: the controller knows first."""
+            """By any broker: the controller knows first."""
             moved, _ = await admin.describe_partitions("orders")
             return moved.replicas == target and sorted(moved.isr) == sorted(target)
 

@@ -1,4 +1,4 @@
-"""The order in which a producer's batches leave, without a broker."""
+"""The order in which a producer sends its batches, without a broker."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def taken(queue: PartitionQueue, leader: int, now_s: float = 0.0) -> list[Batch]
 
 
 def known_queue(count: int, identity: Identity | None) -> PartitionQueue:
-    """The broker has taken a first batch."""
+    """A queue whose first batch was accepted by the broker."""
     queue = queue_of(count + 1, identity)
     first = queue.take(0.0, TRAITS, OLD)
     assert first is not None

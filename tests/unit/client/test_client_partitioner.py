@@ -1,4 +1,4 @@
-"""Keys land where the Java client puts them; records without a key stick together."""
+"""Keys go to the same partitions as with the Java client; records without a key are batched together."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ottla.client.producer import _murmur2 as compiled
 from ottla.client.producer import murmur2 as plain
 from ottla.client.producer.partitioner import StickyChoice, murmur2_partitioner
 
-# The values of org.apache.kafka.common.utils.Utils.murmur2, with their sign.
+# The signed values of org.apache.kafka.common.utils.Utils.murmur2.
 JAVA = {
     b"0": 971027396,
     b"1": -1993445489,

@@ -41,7 +41,7 @@ async def end(cluster: Cluster, prepared: PreparedTransaction, *, commit: bool) 
 
 
 async def log_end(cluster: Cluster) -> int:
-    """Past what is open, and past markers that are on their way: a reader of committed records waits for those."""
+    """Returns the end after open transactions and pending markers, for which a read_committed reader waits."""
     async with Consumer(cluster.bootstrap_servers) as consumer:
         return (await consumer.end_offsets([AT]))[AT]
 
@@ -52,7 +52,7 @@ async def stable_end(cluster: Cluster) -> int:
 
 
 async def read(cluster: Cluster, *, max_bytes: int = 1 << 20, since: int = 0, until: int | None = None) -> list[bytes]:
-    """All committed values in a range."""
+    """Returns all committed values in a range."""
     async with Consumer(
         cluster.bootstrap_servers, isolation_level="read_committed", auto_offset_reset="none"
     ) as consumer:
@@ -72,7 +72,7 @@ async def test_it_is_committed_after_its_producer_is_gone(ottla: Cluster, versio
     assert prepared.version == version
     assert await stable_end(ottla) == 0
     await end(ottla, prepared, commit=True)
-    await end(ottla, prepared, commit=True)  # once more does no harm
+    await end(ottla, prepared, commit=True)  # a repetition does no harm
     assert await read(ottla) == [b"a", b"b"]
     async with Admin(ottla.bootstrap_servers) as admin:
         assert (await admin.describe_transaction("x")).state in {"PrepareCommit", "CompleteCommit"}
@@ -148,7 +148,7 @@ async def test_a_range_that_ends_where_the_log_begins_is_over_at_once(ottla: Clu
 
 
 async def test_what_is_after_a_range_is_not_fetched(ottla: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Until it is asked for: by a longer range, or by anything else."""
+    """Unless a longer range or another read requests it."""
     asked: list[int] = []
 
     def note(version: int, request: FetchRequest) -> Any:
@@ -166,7 +166,7 @@ async def test_what_is_after_a_range_is_not_fetched(ottla: Cluster, monkeypatch:
         for until in (2, 4):
             while await consumer.fetch_range(AT, until, timeout_ms=20_000) is not None:
                 pass
-            await asyncio.sleep(0.2)  # it would have been fetched ahead by now
+            await asyncio.sleep(0.2)  # a prefetch would be done by now
             assert asked == list(range(until))
         assert [record.value for record in await consumer.fetch_records(timeout_ms=20_000)] == [b"4"]
 

@@ -1,4 +1,4 @@
-"""The producer against a broker that fails on purpose: once, in order, or an honest error."""
+"""The producer against a broker that fails on purpose: records are written once and in order, or fail with an error."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def producer_of(broker: ScriptedBroker, **settings: Any) -> Producer:
 
 
 def send_numbers(producer: Producer, count: int) -> list[asyncio.Future[RecordMetadata]]:
-    """Batches of one record each, several in flight."""
+    """Sends batches of one record each, several in flight."""
     return [producer.send_nowait(TOPIC, b"%03d" % number + bytes(60)) for number in range(count)]
 
 
@@ -167,7 +167,7 @@ async def test_a_record_that_never_left_is_certainly_not_written() -> None:
         await producer.send(TOPIC, b"000")
         port = broker.port
         await broker.__aexit__(None, None, None)
-        await asyncio.sleep(0.05)  # the connection's end is noticed
+        await asyncio.sleep(0.05)  # until it notices the closed connection
         with pytest.raises(DeliveryTimedOutError, match=f"no broker answered at 127.0.0.1:{port}") as failure:
             await producer.send(TOPIC, b"001")
         assert not failure.value.may_be_written

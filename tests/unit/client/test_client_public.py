@@ -1,4 +1,4 @@
-"""What `ottla.client` offers: every error, and blocking clients that have everything that the asyncio ones have."""
+"""The public names of `ottla.client`: every error, and blocking clients with everything that the asyncio ones have."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ ERRORS = sorted(
     name for name, each in inspect.getmembers(errors, inspect.isclass) if issubclass(each, errors.ClientError)
 )
 ASYNCIO_ONLY = {
-    "send_nowait",  # `enqueue` returns a future too, and waits for room
+    "send_nowait",  # `enqueue` returns a future too, and waits for space
     "commit_nowait",  # returns a task
-    "progress",  # what a transaction asks a consumer
+    "progress",  # used by transactions on a consumer
     "rewind",
 }
 

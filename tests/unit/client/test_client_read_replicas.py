@@ -1,4 +1,4 @@
-"""Where a consumer reads: the leader, or a follower that it named, and when it goes back."""
+"""Where a consumer reads: from the leader or the preferred follower, and when it returns to the leader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a consumer hands out: positions, batches that begin too early, transactions, damage."""
+"""The records that a consumer returns: positions, batches that begin too early, transactions, damage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Serializers and deserializers, and what is said about records that are not bytes."""
+"""Serializers and deserializers, and the errors for records that are not bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The blocking clients against real brokers: nothing is lost by closing, by breaking off or by Ctrl-C."""
+"""The blocking clients against real brokers: close, break and Ctrl-C lose nothing."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_administration(ottla: Cluster) -> None:
 
 @pytest.mark.parametrize("taken", [1, 7, 600])
 def test_breaking_off_commits_what_was_handed_out_and_no_more(ottla: Cluster, taken: int) -> None:
-    """The consumer takes chunks of 500 from its buffer; what the program did not get is read by the next one."""
+    """The consumer takes chunks of 500 from its buffer; the next one reads what the program did not get."""
     ottla.create_topic("orders")
     write(ottla, 1000)
     with reader(ottla, group_id="billing") as consumer:
@@ -235,7 +235,7 @@ def test_seek_and_pause_in_the_loop(ottla: Cluster) -> None:
 
 
 def test_the_first_position_survives_a_look_at_it(ottla: Cluster) -> None:
-    """Where nothing is committed, an aborted program reads again from where it began, not from the reset policy."""
+    """Without a committed offset, an aborted program reads again from where it began, not from the reset policy."""
     ottla.create_topic("orders")
     write(ottla, 20)
     settings: Any = {"group_id": "billing", "auto_commit": False}
@@ -295,12 +295,12 @@ def test_callbacks_of_a_rebalance_may_use_the_consumer(ottla: Cluster) -> None:
         assert take(other, 1) == [7]
 
 
-# Ctrl-C. It comes to the main thread, which is where pytest runs its tests.
+# Ctrl-C. It is delivered to the main thread, in which pytest runs its tests.
 
 
 @contextmanager
 def interrupts(after_s: Iterator[float]) -> Iterator[None]:
-    """SIGINT again and again. It raises only where the client has the thread: the test's own lines are not tested."""
+    """Sends SIGINT repeatedly. It raises only while the client runs, not in the test's own lines."""
 
     def raise_in_client(number: int, frame: FrameType | None) -> None:
         while frame is not None:

@@ -1,4 +1,4 @@
-"""Arrow tables become batches: which columns, which partitions, in which order."""
+"""Arrow tables become batches: columns, partitions, order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The transactional producer against a broker that fails by script: what it asks, and what it makes of the answers."""
+"""The transactional producer against a broker that fails by script: its requests, and its handling of the replies."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def producing(broker: ScriptedTransactions, **settings: Any) -> Producer:
 
 
 def reader(member: Identity | None = MEMBER) -> Any:
-    """What a transaction needs of a consumer."""
+    """The part of a consumer that a transaction uses."""
     offsets = {TopicPartition(TOPIC, 0): OffsetAndMetadata(5, "note")}
     return SimpleNamespace(progress=lambda chosen: GroupProgress("group", offsets, lambda: member))
 
 
 async def write(producer: Producer, value: bytes, consumer: Any = None, then: Exception | None = None) -> None:
-    """A transaction of one record, which waits for nothing, and of what a consumer has read."""
+    """A transaction with one record, sent without waiting, and the offsets of a consumer."""
     async with producer.transaction() as transaction:
         await transaction.enqueue(TOPIC, value)
         if consumer is not None:
@@ -66,7 +66,7 @@ async def write(producer: Producer, value: bytes, consumer: Any = None, then: Ex
 
 
 async def test_what_is_asked_with_transaction_version_2() -> None:
-    """Nothing is added beforehand, and each transaction has an epoch and sequences of its own."""
+    """Nothing is added in advance, and each transaction has its own epoch and sequences."""
     async with ScriptedTransactions() as broker, producing(broker) as producer:
         for _ in range(2):
             async with producer.transaction() as transaction:
@@ -82,7 +82,7 @@ async def test_what_is_asked_with_transaction_version_2() -> None:
 
 
 async def test_what_is_asked_before_transaction_version_2() -> None:
-    """Partitions and groups are added once in each transaction; epoch and sequences go on."""
+    """Partitions and groups are added once in each transaction; epoch and sequences continue."""
     async with ScriptedTransactions(transaction_version=1) as broker, producing(broker) as producer:
         for _ in range(2):
             async with producer.transaction() as transaction:
@@ -132,7 +132,7 @@ async def test_an_exception_aborts_and_goes_on_its_way(version: int) -> None:
             await write(producer, b"a", reader(), then=error)
         await write(producer, b"b")
         assert broker.ends == [False, True]
-        # A new epoch: of the answer, or asked for.
+        # A new epoch, from the reply or by a request.
         assert broker.asked_keys.count(INIT) == (1 if version == 2 else 2)
         last = broker.batches[-1]
         assert (last.producer_epoch, last.base_sequence) == (1, 0)
@@ -164,7 +164,7 @@ async def test_what_passes_is_asked_again(version: int, api: int) -> None:
             await transaction.send_offsets(reader())
         is_used = version == 1 or api not in (ADD_PARTITIONS, ADD_OFFSETS)
         assert broker.asked_keys.count(api) == (len(AGAIN) + 1 if is_used else 0)
-        # Whoever says that it is not the coordinator, or does not answer, is looked for again.
+        # A coordinator that denies its role or does not reply is looked up again.
         assert broker.looked_up == 2 + (3 if is_used else 0)
         assert broker.ends == [True]
 
@@ -274,7 +274,7 @@ async def test_fenced_after_a_lost_answer_may_have_been_committed() -> None:
 
 @BOTH
 async def test_what_was_aborted_meanwhile_is_not_committed(version: int) -> None:
-    """Apache Kafka's answer to a commit that comes after the time-out."""
+    """Apache Kafka's reply to a commit after the transaction timeout."""
     async with ScriptedTransactions(transaction_version=version) as broker, producing(broker) as producer:
         broker.fail(END, ErrorCode.invalid_txn_state)
         with pytest.raises(ProducerFencedError, match="transaction_timeout_ms=60000 and was aborted"):
@@ -317,7 +317,7 @@ async def test_a_commit_that_nobody_answers_is_not_called_aborted(
     ],
 )
 async def test_offsets_of_a_member_that_is_none_any_more(version: int, error: ErrorCode) -> None:
-    """KIP-447: the group fences it, and the transaction is aborted with all that it wrote."""
+    """KIP-447: the group fences it, and the transaction is aborted with all its records."""
     async with ScriptedTransactions(transaction_version=version) as broker, producing(broker) as producer:
         broker.fail(COMMIT_OFFSETS, error)
         with pytest.raises(CommitFailedError, match="has gone on without this consumer"):
@@ -342,7 +342,7 @@ async def test_a_failed_commit_of_offsets_that_the_program_ignores(version: int)
 
 
 async def test_a_coordinator_that_forgot_the_producer_is_asked_for_a_new_epoch() -> None:
-    """The transactional id has expired: it gets another one, unless another producer has it."""
+    """The transactional id has expired: the producer gets a new id, unless another producer has taken the name."""
     async with ScriptedTransactions() as broker, producing(broker) as producer:
         broker.fail(END, ErrorCode.invalid_producer_id_mapping, ErrorCode.invalid_producer_id_mapping)
         with pytest.raises(TransactionAbortedError):
@@ -353,7 +353,7 @@ async def test_a_coordinator_that_forgot_the_producer_is_asked_for_a_new_epoch()
 
 
 async def test_before_version_2_an_abort_of_what_has_not_begun_goes_on_with_a_new_epoch() -> None:
-    """The answer to AddPartitionsToTxn is lost; the coordinator may have done it, or may still do it."""
+    """The reply to AddPartitionsToTxn is lost; the coordinator may have executed it, or may still do so."""
     async with ScriptedTransactions(transaction_version=1) as broker, producing(broker) as producer:
         broker.fail(ADD_PARTITIONS, ErrorCode.transaction_abortable)
         broker.fail(END, ErrorCode.invalid_txn_state)
@@ -408,7 +408,7 @@ async def test_a_producer_without_a_transactional_id() -> None:
 
 
 async def test_a_program_that_is_cancelled_while_it_commits() -> None:
-    """The commit goes on by itself; the next transaction begins after it."""
+    """The commit continues by itself; the next transaction begins after it."""
     async with ScriptedTransactions() as broker, producing(broker) as producer:
         broker.fail(END, *[ErrorCode.concurrent_transactions] * 3)
 

@@ -1,4 +1,4 @@
-"""Plans for moving replicas: what a person would check before agreeing to one."""
+"""Plans for moving replicas: the properties that an operator would check before accepting one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def topic(name: str, *replicas: tuple[int, ...]) -> dict[TopicPartition, tuple[i
 
 
 def alone(*broker_ids: int) -> list[BrokerPlacement]:
-    """Each on a machine of its own."""
+    """Brokers on separate machines."""
     return [BrokerPlacement(broker_id, f"machine-{broker_id}") for broker_id in broker_ids]
 
 

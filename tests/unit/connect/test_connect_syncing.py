@@ -1,4 +1,4 @@
-"""What a restore leaves behind is on stable storage: each file, each directory, and the name of the whole."""
+"""The result of a restore is on stable storage: each file, each directory, and the name of the whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a restored server's postgresql.auto.conf says about the WAL that it keeps."""
+"""The WAL retention settings in a restored server's postgresql.auto.conf."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_a_server_that_keeps_enough_is_left_alone() -> None:
 
 
 def test_a_backup_from_before_it_was_set_back_knows_the_first_value() -> None:
-    """Restored, backed up before its connector came, and restored again."""
+    """Restored, backed up before its connector started, and restored again."""
     auto_conf = f"{SETTING} = '{RAISED}'\n{BEFORE} = '48MB'\n"
     assert settings_of_restored(auto_conf, 1 << 30) == {SETTING: RAISED, BEFORE: "48MB"}
 

@@ -90,7 +90,7 @@ def test_where_a_stream_goes_on() -> None:
 
 
 def test_over_timelines() -> None:
-    """The rest of the log's own first; then each that follows, not the server's last one at once."""
+    """First the rest of the log's timeline, then each following one, not the server's latest at once."""
     server, history = Identity(77, THREE, Lsn(9 * MIB)), parse_history(THREE, b"1\t0/100000\tx\n2\t0/200000\tx\n")
     step = next_step(LogEnd(77, ONE, Lsn(0xF0000)), server, history)
     assert (step.timeline, step.start, step.is_new) == (ONE, 0xF0000, False)
@@ -176,7 +176,7 @@ def test_moments() -> None:
 
 
 def test_the_command_tells_no_more_from_do_not_know() -> None:
-    """As a shell runs it, with what the server puts in for %f and %p."""
+    """As a shell runs it, with the values that the server substitutes for %f and %p."""
     import subprocess
 
     for code, expected in ((0, 0), (44, 1), (1, 255), (2, 255), (126, 255), (137, 255)):

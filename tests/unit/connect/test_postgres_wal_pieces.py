@@ -1,4 +1,4 @@
-"""The one walk over a timeline's WAL: gaps, overlaps, switches of timelines; against bytes that are known."""
+"""Iteration over a timeline's WAL: gaps, overlaps, switches of timelines; compared with known bytes."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def test_a_gap_is_named_with_its_offsets() -> None:
 
 
 async def test_the_mark_of_a_gap_is_one_only_if_something_is_missing() -> None:
-    """A slot that the server gave up while it still had the WAL: the log goes on where it ended."""
+    """A slot that the server invalidated while it still had the WAL: the log continues where it ended."""
     log = MemoryLog()
     log.put(wal(ONE, 0, b"a" * 100))
     log.put(Entry(Kind.GAP, 77, ONE, Lsn(100), 0, b"the slot was invalidated"))
@@ -82,7 +82,7 @@ async def test_what_came_twice_counts_once() -> None:
 
 
 async def test_each_timeline_has_what_was_written_on_it() -> None:
-    """Timeline 2 leaves 1 at 100, in the middle of what 1 has; 3 leaves 2 at 150 and begins with a gap."""
+    """Timeline 2 branches from 1 at 100, in the middle of 1's data; 3 branches from 2 at 150 and begins with a gap."""
     log = MemoryLog()
     log.put(wal(ONE, 0, b"1" * 80))
     log.put(wal(ONE, 80, b"1" * 50))
@@ -94,7 +94,7 @@ async def test_each_timeline_has_what_was_written_on_it() -> None:
     assert joined(await pieces(log, ONE, 90, 100)) == b"1" * 10
     assert joined(await pieces(log, TWO, 100, 1000)) == b"2" * 50
     with pytest.raises(GapError, match="between 0/5A and 0/64 of timeline 2"):
-        await pieces(log, TWO, 90, 100)  # 2 has nothing before it begins: 1 has it
+        await pieces(log, TWO, 90, 100)  # 2 has nothing before its start: 1 has it
     with pytest.raises(GapError, match="between 0/96 and 0/97 of timeline 3"):
         await pieces(log, THREE, 150, 160)
     assert await check_wal(log, TWO, Lsn(0), Lsn(150)) == 5
@@ -122,7 +122,7 @@ async def test_a_log_that_begins_late_says_where_to_look(up_to_gap: bool) -> Non
 
 
 async def test_lookups_that_went_wrong_are_no_end_of_the_wal() -> None:
-    """Damage that leads a lookup to a later timeline must not look like the end of this one."""
+    """Damage that directs a lookup to a later timeline must not look like the end of this one."""
     log = Misleading()
     log.put(wal(ONE, 0, bytes(100)))
     log.put(history(TWO, 100, "1\t0/64\tx\n"))
@@ -133,7 +133,7 @@ async def test_lookups_that_went_wrong_are_no_end_of_the_wal() -> None:
 
 
 class Misleading(MemoryLog):
-    """Tells other places when it is asked for a single record."""
+    """Returns other positions when a single record is requested."""
 
     lie: Callable[[Entry], Entry] = staticmethod(lambda entry: entry)
 

@@ -1,4 +1,4 @@
-"""What is read ahead of a recovering PostgreSQL: how often the log is opened for it, and what a failure means."""
+"""Prefetching for a recovering PostgreSQL server: how often the log is opened, and how failures are handled."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CONTENT = random.Random(5).randbytes(WHOLE * SEGMENT_BYTES + 300)
 
 
 class World:
-    """A log of five segments and a part of the sixth."""
+    """A log of five segments and part of the sixth."""
 
     def __init__(self, directory: Path, *, ahead: int = 9) -> None:
         self.log = MemoryLog()
@@ -101,7 +101,7 @@ async def test_it_goes_on_behind_a_segment_that_was_read_by_itself(world: World)
 
 
 async def test_the_first_request_reports_why_the_log_cannot_be_read(world: World) -> None:
-    """And a later one is told to read the log anew: by then it may answer."""
+    """A later one reads the log again, which may work by then."""
     world.failure = UnreachableError("no broker answers")
     with pytest.raises(UnreachableError, match="no broker answers"):
         await world.take(0)

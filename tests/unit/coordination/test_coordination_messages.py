@@ -1,4 +1,4 @@
-"""What goes over the wire to etcd and into the nodes of ZooKeeper."""
+"""The messages to etcd and the nodes of ZooKeeper."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_messages_come_back(key: bytes, value: bytes, revision: int, lease: int,
 
 
 def test_unknown_fields_are_skipped() -> None:
-    """An integer, eight bytes, a string, four bytes, before and after what is known."""
+    """An integer, eight bytes, a string, four bytes, before and after the known fields."""
     unknown = bytes.fromhex("9801ff01 99010102030405060708 9a0103616263 9d0101020304")
     assert PutRequest.decode(unknown + PutRequest(b"a", b"b", 3).encode() + unknown) == PutRequest(b"a", b"b", 3)
 
@@ -120,7 +120,7 @@ def entry_at(key: str, version: int) -> Entry:
 
 
 def test_entries_that_were_read_one_by_one_are_brought_to_one_revision() -> None:
-    """Each was read at another moment of a history in which everything changes."""
+    """Each was read at another time of a history in which everything changes."""
     history = [
         Batch((Change("put", entry_at("put", 11)), Change("gone", None)), Revision(11)),
         Batch((Change("gone", entry_at("gone", 12)), Change("new", entry_at("new", 12))), Revision(12)),

@@ -1,4 +1,4 @@
-"""The simulated coordination store goes wrong in each of the ways that it names, and always the same for one seed."""
+"""The simulated coordination store fails in each of its documented ways, deterministically for a seed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TURNS_MAX = 100_000
 
 
 class Bench:
-    """A store and clients, each with a clock of its own. That of a paused process is not among `running`."""
+    """A store and clients, each with its own clock. That of a paused process is not in `running`."""
 
     def __init__(self, seed: int = 1) -> None:
         self.clock = SimClock()
@@ -44,7 +44,7 @@ class Bench:
         return self.store.client(clock, name=name)
 
     async def settle(self, ms: float = 100.0) -> None:
-        """Lets so much time pass."""
+        """Advances time by that much."""
         steps = min(int(ms), 100)
         for _ in range(steps):
             for clock in self.running:
@@ -95,7 +95,7 @@ async def test_an_unknown_outcome_is_one_of_three() -> None:
 
 
 async def test_no_increment_is_lost_or_doubled_if_unknown_outcomes_are_settled() -> None:
-    """How to go on after an unknown outcome: the same conditions again, and a look at who wrote what stands there."""
+    """After an unknown outcome, retry with the same conditions and check who wrote the current value."""
     bench = Bench(7)
     clients = [bench.client(f"client-{number}") for number in range(3)]
     bench.store.faults.break_share = 0.4
@@ -123,7 +123,7 @@ async def append_once(client: Coordination, word: str) -> None:
             condition: Condition = HasVersion("list", entry.version) if entry else IsAbsent("list")
             await client.commit([condition], [Put("list", ",".join([*words, word]).encode())])
         except (OutcomeUnknownError, UnavailableError):
-            continue  # the next one has the same condition, or finds the word: either way only one can be applied
+            continue  # the next attempt has the same condition or finds the word, so only one can be applied
 
 
 async def test_a_client_that_is_cut_off_gets_no_further() -> None:
@@ -211,7 +211,7 @@ async def test_a_paused_owner_loses_its_lease_and_hears_of_it_later() -> None:
 
 async def collect(client: Coordination, found: list[Batch | Resync], after: int = 1) -> None:
     async for one in client.watch("", Revision(after)):
-        found.append(one)  # noqa: PERF401  # a comprehension would show them at the end alone
+        found.append(one)  # noqa: PERF401  # a comprehension would show them only at the end
 
 
 @pytest.mark.parametrize("at_once", [True, False])

@@ -1,4 +1,4 @@
-"""The SQLite coordination store: what it leaves behind, what it finds, and what it does without being told."""
+"""The SQLite coordination store: the files it leaves and finds, and what it does without notifications."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def client_of(directory: Path, history: History | None = None) -> SqliteCo
 
 
 def sql(directory: Path, *statements: str) -> None:
-    """What another program does to the file: it nudges nobody."""
+    """Runs a statement as another program would, without a notification."""
     with closing(sqlite3.connect(directory / "coordination.db", isolation_level=None, timeout=5)) as connection:
         for statement in statements:
             connection.execute(statement)
@@ -35,7 +35,7 @@ def sql(directory: Path, *statements: str) -> None:
 
 async def until_gone(client: SqliteCoordination, key: str) -> None:
     async with asyncio.timeout(TIMEOUT_S):
-        while await client.get(key) is not None:  # noqa: ASYNC110  # that is the question
+        while await client.get(key) is not None:  # noqa: ASYNC110  # the condition is what is tested
             await asyncio.sleep(0.01)
 
 
@@ -65,7 +65,7 @@ async def test_a_lease_without_its_file_has_ended(tmp_path: Path) -> None:
 
 
 async def test_a_change_without_a_nudge_is_seen(tmp_path: Path) -> None:
-    """Its writer was killed between its commit and the nudge."""
+    """Its writer was killed between its commit and the notification."""
     client = await client_of(tmp_path)
     watch = client.watch("", Revision(0))
     waiting = asyncio.ensure_future(anext(watch))
@@ -137,7 +137,7 @@ async def test_what_dead_processes_left_is_removed(tmp_path: Path) -> None:
 
 
 async def test_a_transaction_of_another_program_does_not_hide_behind_the_clock(tmp_path: Path) -> None:
-    """Two commits may carry the same time of the file."""
+    """Two commits may have the same modification time of the file."""
     client, other = await client_of(tmp_path), await client_of(tmp_path)
     for number in range(20):
         outcome = await other.commit([], [Put("key", b"%d" % number)])

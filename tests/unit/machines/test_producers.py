@@ -1,7 +1,7 @@
-"""Idempotent producers: Kafka's rules for sequences, epochs, retries and expiry, one at a time.
+"""Idempotent producers: Kafka's rules for sequences, epochs, retries and expiry, one per test.
 
-`tests/scenarios/producers` tells them as stories, `tests/properties/test_producers_model.py` against a model that
-remembers everything.
+`tests/scenarios/producers` has them as scenarios, `tests/properties/test_producers_model.py` compares them with a model
+that remembers everything.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LAST = 2**31 - 1
 
 
 class Log:
-    """Appends what is accepted, as a partition does."""
+    """Appends accepted batches, as a partition does."""
 
     def __init__(self) -> None:
         self.states = ProducerStates()
@@ -50,7 +50,7 @@ def test_a_sequence_that_goes_on() -> None:
 
 
 def test_a_producer_that_is_new_here_may_begin_anywhere() -> None:
-    """Its earlier batches may have expired together with what was known of it."""
+    """Its earlier batches may have expired together with its state."""
     assert Log().produce(41) == Accepted()
 
 

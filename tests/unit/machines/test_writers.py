@@ -1,4 +1,5 @@
-"""Writers of the append stream as pure rules: epochs, ids, what is in the log after a cut; and what a log keeps."""
+"""Writers of the append stream as pure rules: epochs, ids, the outcome of appends after a disconnection, and the state
+that a log keeps."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ def test_an_epoch_is_never_given_out_twice_even_by_a_leader_that_forgot() -> Non
     second = next_epoch(0, first)
     assert second is not None
     assert second > first
-    later = next_epoch(1, 0)  # knows of none of them
+    later = next_epoch(1, 0)  # unaware of any of them
     assert later is not None
     assert later > second
     assert next_epoch(0, first + COUNT_MAX) is None
@@ -56,7 +57,7 @@ def test_a_sequence_tells_the_id_near_what_is_settled(settled: int, ahead: int) 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 4)), max_size=20), st.data())
 def test_every_id_is_accounted_for(decisions: list[tuple[bool, int]], data: st.DataObject) -> None:
-    """Ids are appended or refused in their order; the account finds each as it was."""
+    """Ids are appended or rejected in order; the state reports the outcome of each."""
     batches: list[LoggedIds] = []
     fate: dict[int, int | None] = {}
     next_id, end = 0, 100

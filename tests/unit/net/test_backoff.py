@@ -1,4 +1,4 @@
-"""Pauses between attempts."""
+"""Backoff between attempts."""
 
 from __future__ import annotations
 

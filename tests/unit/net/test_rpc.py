@@ -1,4 +1,4 @@
-"""gRPC by hand over h2: frames however they are cut, windows that hold, peers that break the rules."""
+"""gRPC over h2: arbitrarily split frames, flow-control windows, peers that violate the protocol."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_frames_come_in_order_however_they_are_cut(
 
 
 def joined(parts: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
-    """Without empty parts; neighbours of one stream in one piece, as a DATA frame may arrive in several."""
+    """Drops empty parts and joins adjacent ones of a stream, since a DATA frame may arrive in several."""
     found: list[tuple[int, bytes]] = []
     for stream, body in parts:
         if body and found and found[-1][0] == stream:
@@ -99,7 +99,7 @@ def test_a_frame_that_is_too_large_is_refused_when_it_says_so() -> None:
 
 
 class Holding(Receiver):
-    """Takes messages, and gives credit when it is told to."""
+    """Receives messages and returns credit when the test says so."""
 
     def __init__(self, call: Call) -> None:
         self.call = call
@@ -154,7 +154,7 @@ async def test_a_receiver_that_holds_back_stops_its_sender_and_no_other() -> Non
 
 @pytest.mark.parametrize("size_bytes", [300_000, 1_000_000, 5_000_000])
 async def test_a_receiver_slower_than_its_sender_holds_little(size_bytes: int) -> None:
-    """It is done with one message after the other. Large messages arrive in parts, some of which are credited early."""
+    """It processes one message at a time. Large messages arrive in parts, some of which are credited early."""
     streams: list[Holding] = []
 
     def hold(call: Call) -> Receiver:
@@ -186,7 +186,7 @@ async def test_a_receiver_slower_than_its_sender_holds_little(size_bytes: int) -
 
 
 async def raw(port: int, data: bytes) -> None:
-    """Until the server ends the connection."""
+    """Sends bytes and reads until the server closes the connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(data)
     with contextlib.suppress(ConnectionError):  # it does not read the rest
@@ -216,7 +216,7 @@ async def test_peers_that_break_the_rules_are_left_and_others_are_served() -> No
     opened = preface + peer.data_to_send()
     message = framed(bytes(199_995))
     flood = b"".join(data_header(1, len(message)) + message for _ in range(25))
-    await raw(port, opened + flood)  # more than the window, and nobody has taken any of it
+    await raw(port, opened + flood)  # more than the window, with no credit returned
     channel = await Channel.connect(f"127.0.0.1:{port}")
     assert await channel.unary("/t/Echo", b"well", 20) == b"well"
     assert server.buffered_bytes == 0
@@ -252,7 +252,8 @@ TOO_LARGE = b"\x00\xff\xff\xff\xff"
 @pytest.mark.parametrize("begins", [True, False], ids=["after a reply", "before any reply"])
 @pytest.mark.parametrize("bad", [COMPRESSED, TOO_LARGE, framed(b"whole")[:-2] + b"le" + TOO_LARGE])
 async def test_a_bad_message_ends_its_call_with_a_status(bad: bytes, begins: bool) -> None:
-    """The client hears of it in the middle of a stream too, later data is discarded, and no memory stays counted."""
+    """The client gets the status in the middle of a stream too, later data is discarded, and no memory stays
+    accounted."""
     received: list[bytes] = []
 
     class Serving(Receiver):
@@ -270,7 +271,7 @@ async def test_a_bad_message_ends_its_call_with_a_status(bad: bytes, begins: boo
     if begins:
         await asyncio.wait_for(ending.begun.wait(), 20)
     half = framed(bytes(20_000))[:10_000]
-    stream._out.append(half)  # a message of which only a part has come
+    stream._out.append(half)  # an incomplete message
     channel.output.pump_soon(stream)
     await asyncio.sleep(0.05)
     assert server.buffered_bytes == len(half)

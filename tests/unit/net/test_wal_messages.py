@@ -1,4 +1,4 @@
-"""The append stream's messages by hand, against what protoc makes of wal.proto; and the descriptor that is served."""
+"""The hand-written messages of the append stream, compared with protoc's for wal.proto; and the served descriptor."""
 
 from __future__ import annotations
 

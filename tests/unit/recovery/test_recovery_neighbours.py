@@ -1,4 +1,4 @@
-"""Damage that a start finds while it learns from a log's batches who wrote them and when."""
+"""Damage that a start finds while it rebuilds the state of producers from a log's batches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CLASSES = ["disk", "cache"]
 
 @pytest.mark.parametrize("durability", CLASSES)
 def test_a_batch_that_does_not_read_back_is_named_when_its_producer_is_learned_again(durability: str) -> None:
-    """Whoever does not know of a producer's batch would take its retry for a new one (simulation, seed 332)."""
+    """Without the producer's batch its retry would be appended again (simulation, seed 332)."""
     bench = LogBench(durability)
     batches = []
     for sequence in range(4):

@@ -1,4 +1,4 @@
-"""Replay: whole transactions only, up to any point, from snapshots too; what is damaged is named."""
+"""Replay: only whole transactions, up to any point, also from snapshots; damage is reported."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ async def test_the_writers_checksum_of_the_state_is_compared() -> None:
 
 
 async def test_what_was_read_already_is_passed_over() -> None:
-    """A log that is read again from an earlier place, after its connection was cut."""
+    """A log that is read again from an earlier offset after its connection was lost."""
     tables = RowTables()
     replayer = Replayer(tables)
     entries = [put(b"a", b"%d" % number) for number in range(6)]
@@ -194,7 +194,7 @@ async def test_progress_is_told_and_ends_at_the_end() -> None:
 
 
 async def test_any_snapshot_and_the_rest_of_the_log_are_the_whole_log() -> None:
-    """Random histories with interleaved transactions: from any snapshot to any point, as a full replay does it."""
+    """Random histories with interleaved transactions: replay from any snapshot to any point equals a full replay."""
     chance = random.Random(8)
     for _ in range(8):
         shared = Shared()
@@ -292,7 +292,7 @@ async def test_a_snapshot_of_another_log_is_refused() -> None:
 
 
 async def test_a_snapshot_that_is_pruned_while_it_is_read_is_not_missed() -> None:
-    """Its writer has published another one, and trimmed the log, between the list and the data."""
+    """Its writer published another one, and trimmed the log, between the listing and the read."""
     shared, store = Shared(), SnapshotStore("memory://pruned", keep=1)
     log = MemoryLog(shared)
     for number in range(5):

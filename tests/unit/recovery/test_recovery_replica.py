@@ -1,4 +1,4 @@
-"""Leader and follower over a log in memory: states are the same, and nothing acknowledged is lost at a takeover."""
+"""Leader and follower on an in-memory log: their states agree, and nothing acknowledged is lost at a takeover."""
 
 from __future__ import annotations
 
@@ -189,13 +189,13 @@ async def test_a_follower_that_the_log_was_trimmed_past_says_so_and_can_still_ta
     assert isinstance(follower.failure, OSError)
     await leader.snapshot()
     await leader.trim()
-    await leader.snapshot()  # without a record that could say what time it is
+    await leader.snapshot()  # without a record that has a timestamp
     new = await follower.take_over(MemoryLog(shared, fence=True))
     assert new.applier.digest() == leader.applier.digest()
 
 
 async def test_a_checksum_is_of_all_that_is_written_before_it() -> None:
-    """Others write meanwhile: if one of them came between the checksum and its entry, no replay could pass it."""
+    """If a concurrent write came between the checksum and its entry, no replay could pass it."""
     shared = Shared()
     leader = await a_leader(shared)
 
@@ -213,7 +213,7 @@ async def test_a_checksum_is_of_all_that_is_written_before_it() -> None:
 
 
 async def test_a_transaction_without_room_for_its_end_is_aborted_later() -> None:
-    """Its caller is cancelled while it waits for room, and hears of that and of nothing else."""
+    """Its caller is cancelled while it waits for space, and gets that cancellation and nothing else."""
 
     class Full(MemoryLog):
         is_full = False

@@ -1,4 +1,4 @@
-"""The snapshot store: whole or not there, damage is found and named, and the one before is used."""
+"""The snapshot store: snapshots are complete or absent, damage is detected and reported, the previous one is used."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ async def test_the_one_before_is_used_and_the_damaged_one_is_named(tmp_path: Pat
 def test_the_manifest_comes_last_and_everything_is_synced_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a power cut at any moment leaves: never a manifest whose data is not on the disk."""
+    """A power cut at any time never leaves a manifest whose data is not on the disk."""
     happened: list[str] = []
 
     def kind(path: str) -> str:
@@ -176,7 +176,7 @@ def test_the_manifest_comes_last_and_everything_is_synced_first(
 
 
 def test_of_several_at_one_offset_the_last_that_was_written_stays(tmp_path: Path) -> None:
-    """Whoever found a snapshot damaged and takes it again must have the new one."""
+    """A snapshot taken again after damage must replace the damaged one."""
     store = SnapshotStore(tmp_path, keep=1)
     for number in range(12):
         last = store.publish([b"%d" % number], Position(5, 5))

@@ -63,7 +63,7 @@ COUNT = "INSERT INTO counts VALUES (?, 1) ON CONFLICT (name) DO UPDATE SET n = n
 
 
 async def test_statements_are_done_once_whenever_the_database_dies(tmp_path: Path) -> None:
-    """The connection is left without a commit at each place of the log, as a kill leaves it."""
+    """The connection is abandoned without a commit at each position of the log, as by a kill."""
     changes: list[Change] = [(Kind.STATEMENT, "", b"", json_values([COUNT, "t"])) for _ in range(3)]
     entries = [statement("CREATE TABLE counts (name TEXT PRIMARY KEY, n INTEGER)")]
     entries += [statement(COUNT, [name]) for name in "abacab"]
@@ -150,7 +150,7 @@ async def test_a_statement_that_would_end_the_transaction_is_refused_and_changes
 
 
 async def test_images_of_a_table_that_got_another_column() -> None:
-    """What was prepared for the table as it was is not used again."""
+    """Statements prepared for the old table are not reused."""
     applier = SqliteApplier(sqlite3.connect(":memory:"), "CREATE TABLE IF NOT EXISTS t (id INTEGER PRIMARY KEY);")
     log = a_log(
         put(b"[1]", b"[1]", table="t"),

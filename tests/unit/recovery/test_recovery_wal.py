@@ -53,7 +53,7 @@ async def test_a_follower_takes_over_and_the_old_leader_gets_nothing_in(tmp_path
         assert rows.rows == {b"n": b"new", b"t": b"1", b"u": b"2"}
         before = await new.trim()
         assert before is not None
-        assert before == next(iter(store.snapshots())).position.begin_offset  # type: ignore[union-attr] # it is whole
+        assert before == next(iter(store.snapshots())).position.begin_offset  # type: ignore[union-attr] # it is complete
         again = RowTables()
         recovered = await recover(
             await opened(cluster, fence=False), again, snapshots=store, until=Point(offset=last + 1)
@@ -63,7 +63,7 @@ async def test_a_follower_takes_over_and_the_old_leader_gets_nothing_in(tmp_path
 
 
 async def test_three_brokers_a_log_in_memory_and_the_death_of_its_leader() -> None:
-    """What a WAL for a minute is: three copies in memory, and none on a disk."""
+    """A WAL that is kept for a minute: three copies in memory, and none on a disk."""
     async with Cluster(brokers=3, wal=True) as cluster:
         leader = await lead(await opened(cluster, fence=True), RowTables())
         writes = [leader.write_nowait(put(b"%d" % number, b"")) for number in range(50)]

@@ -1,4 +1,4 @@
-"""`scripts/test_stages.py`, which `make test` calls: every stage runs, and the end says what became of each."""
+"""`scripts/test_stages.py`, which `make test` calls, runs every stage and reports the result of each at the end."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def run(directory: Path, *targets: str) -> subprocess.CompletedProcess[str]:
 
 
 def rows(printed: str) -> dict[str, list[str]]:
-    """The cells of the table by stage."""
+    """Returns the cells of the table by stage."""
     table = printed[printed.index("stage  ") :].splitlines()[1:]
     return {cells[0]: cells[1:6] for line in table if len(cells := line.split()) >= 6}
 

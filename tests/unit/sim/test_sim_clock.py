@@ -1,4 +1,4 @@
-"""Virtual time runs callbacks in order, each at its own moment."""
+"""Virtual time runs callbacks in order, each at its scheduled time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simulated disk keeps what was synced, and of the rest whatever the seed says."""
+"""The simulated disk keeps synced data, and of the rest whatever the seed determines."""
 
 from __future__ import annotations
 

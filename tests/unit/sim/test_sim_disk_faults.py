@@ -1,4 +1,4 @@
-"""Plans of disk faults: they strike, heal, wait where they would destroy too much, and stay with the disk."""
+"""Plans of disk faults: they start, end, are delayed where they would destroy too much, and stay with the disk."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PATH = "/data/logs/0.log"
 
 
 class Bench:
-    """One host, whose program writes a file at each start if it is not there."""
+    """One host, whose program writes a file at each start if it is missing."""
 
     def __init__(self, world: SimWorld) -> None:
         self.world = world

@@ -1,4 +1,4 @@
-"""Simulated hosts: a clock each, one process at a time that can stand still, die without a word and come back."""
+"""Simulated hosts: each has a clock and one process at a time that can be paused, killed and restarted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The virtual-time loop: asyncio as it is known, in order, deterministic, and merciless with what nobody handles."""
+"""The virtual-time loop: asyncio's semantics, in order, deterministic, and failing on unhandled errors."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_callbacks_of_a_host_keep_their_order_and_timers_theirs(world: SimWorld)
 
 
 def test_timers_of_one_moment_keep_their_order(world: SimWorld) -> None:
-    """A real clock goes on between two calls, so the first call's timer is always due first."""
+    """A real clock advances between two calls, so the first call's timer is always due first."""
     host = booted(world, "a")
     ran: list[int] = []
     for number in range(20):
@@ -220,7 +220,7 @@ def test_many_cancelled_timers_do_not_stay(world: SimWorld) -> None:
     assert len(host.loop._timers) < 1000
 
 
-# -- what nobody handles ---------------------------------------------------------------------------------------------
+# -- unhandled errors ------------------------------------------------------------------------------------------------
 
 
 def test_an_exception_in_a_callback_ends_the_run(world: SimWorld) -> None:
@@ -246,7 +246,7 @@ def test_a_task_that_fails_unseen_ends_the_run() -> None:
     async def main() -> None:
         task = asyncio.create_task(fails())
         cycle = [task]
-        cycle.append(cycle)  # type: ignore[arg-type] # only the collector frees it
+        cycle.append(cycle)  # type: ignore[arg-type] # only the garbage collector frees it
         await asyncio.sleep(2)
 
     with pytest.raises(UnhandledError, match="never retrieved: LookupError"), SimWorld(1) as world:
@@ -258,7 +258,7 @@ def test_a_pending_task_that_nobody_holds_is_found() -> None:
         async def waits() -> None:
             await asyncio.get_running_loop().create_future()
 
-        asyncio.create_task(waits())  # noqa: RUF006 - the fault that is looked for
+        asyncio.create_task(waits())  # noqa: RUF006 - the fault that is tested
         await asyncio.sleep(1)
 
     with pytest.raises(UnhandledError, match="destroyed but it is pending"), SimWorld(1) as world:
@@ -321,7 +321,7 @@ def test_threads_have_no_place(world: SimWorld) -> None:
 
 
 def noisy_world(seed: int) -> str:
-    """Tasks that sleep, wait for one another and draw random numbers. Returns its whole trace."""
+    """Tasks that sleep, wait for one another and draw random numbers. Returns the whole trace."""
     with SimWorld(seed, keep_trace=True) as world:
 
         async def work(host: SimHost) -> None:

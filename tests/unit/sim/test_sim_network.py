@@ -1,4 +1,4 @@
-"""Simulated links and hosts fail in every way but one: what arrives is what was sent, in order."""
+"""Simulated links and hosts fail in every way but one: received bytes are the sent ones, in order."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def world() -> Iterator[SimWorld]:
         yield world
 
 
-# -- cuts ------------------------------------------------------------------------------------------------------------
+# -- cut links -------------------------------------------------------------------------------------------------------
 
 
 def test_bytes_stall_in_a_cut_and_arrive_after_it(world: SimWorld) -> None:
@@ -93,7 +93,7 @@ def test_a_one_way_cut_leaves_a_connection_half_open(world: SimWorld) -> None:
 
 
 def test_a_writer_that_hears_nothing_back_stops_at_its_window(world: SimWorld) -> None:
-    """The way there is free, but acknowledgements are lost."""
+    """Data arrives, but acknowledgements are lost."""
     client, server = connected(world)
     cut = world.network.cut(["server"], ["client"], one_way=True)
     on(world.hosts["client"], lambda: client.transport.write(b"x" * 1_000_000))
@@ -258,7 +258,7 @@ async def talk(host: SimHost) -> None:
 
 
 def stormy_world(seed: int) -> str:
-    """Clients talk to an echo while faults of every kind strike. Its trace."""
+    """Clients talk to an echo server under faults of every kind. Returns the trace."""
     with SimWorld(seed, keep_trace=True) as world:
         world.host("server", program=echo)
         for name in ("client-1", "client-2", "client-3"):

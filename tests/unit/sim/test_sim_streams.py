@@ -1,4 +1,4 @@
-"""Simulated streams keep their bytes and their order, whatever happens to the pieces."""
+"""Simulated streams preserve bytes and order, however they are split."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def world() -> Iterator[SimWorld]:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_streams_keep_their_bytes_and_their_order(seed: int) -> None:
-    """Two connections, both ways at once, plain and buffered protocols, with faults that heal."""
+    """Two connections, both directions at once, plain and buffered protocols, with faults that end."""
     rng = Random(seed)
     sent: dict[str, bytes] = {}
     peers: dict[str, BufferedPeer | Peer] = {}
@@ -93,7 +93,7 @@ def test_pieces_are_not_what_was_written(world: SimWorld) -> None:
 
 
 def test_what_is_written_in_one_turn_leaves_at_its_end(world: SimWorld) -> None:
-    """As with uvloop: a buffer that is changed too early is sent as it is then."""
+    """As with uvloop: a buffer that is modified too early is sent modified."""
     client, server = connected(world)
     buffer = bytearray(b"before")
 

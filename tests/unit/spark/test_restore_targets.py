@@ -1,4 +1,4 @@
-"""A restored directory replaces an older one: whatever moment a crash chooses, one of them is there and whole."""
+"""A restored directory replaces an older one: after a crash at any time, one of them is there and complete."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FILES = ("part-0", "part-1")
 
 
 class CrashError(BaseException):
-    """The process ends here: no handler of the product catches it."""
+    """Simulates the end of the process: no handler of the product catches it."""
 
 
 def rows(content: str) -> Any:

@@ -1,4 +1,4 @@
-"""The directory of definitions: names, drops, one process a query, and searches that are owed."""
+"""The directory of definitions: names, drops, one process per query, and pending searches for bad records."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_what_is_dropped_begins_anew(catalog: Catalog, tmp_path: Path) -> None:
     catalog.drop_stream("CLICKS")
     assert (catalog.query("views"), catalog.stream("clicks")) == (None, None)
     assert list((tmp_path / "sql").glob("*/*")) == []
-    catalog.drop_query("views")  # nothing is there any more, which is no mistake
+    catalog.drop_query("views")  # nothing to drop is no error
 
 
 def test_a_query_runs_once_at_a_time(catalog: Catalog) -> None:
@@ -62,7 +62,7 @@ def test_a_search_is_owed_until_it_is_settled(catalog: Catalog) -> None:
 
 
 def test_a_dropped_query_owes_nothing(catalog: Catalog) -> None:
-    """A later query of its name reads everything again, and finds bad records by itself."""
+    """A later query of the same name reads everything again and finds bad records by itself."""
     for name in ("views", "other"):
         catalog.add_query(QueryDefinition(name, CLICKS, "INSERT", "insert", "abc", {"Clicks": CLICKS}))
         catalog.owe(name, "Clicks")

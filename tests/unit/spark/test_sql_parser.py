@@ -1,4 +1,4 @@
-"""Statements of `ottla sql`: what they mean, and where they are wrong."""
+"""Statements of `ottla sql`: their meaning, and the positions of errors."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_what_is_wrong_is_told_with_its_place(text: str, where: str | None, sent
     line, column = place(whole, position)
     message = str(caught.value).split("\n")
     assert message[0].startswith(f"line {line}, column {column}: ")
-    assert message[2].index("^") == column + 1  # below the place, after two spaces
+    assert message[2].index("^") == column + 1  # below the position, after two spaces
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def found(history: ChainHistory) -> set[Anomaly]:
 
 
 def with_output(*output: Seen) -> ChainHistory:
-    """Readers see it all the while, as they do in the end."""
+    """Live readers see the same records as final readers."""
     return replace(GOOD, views={"b": output}, live={"b": output})
 
 

@@ -1,4 +1,4 @@
-"""The checker of real groups, shown each thing that it must find, and the faults that it must forgive."""
+"""The checker of real groups finds each anomaly, and tolerates the permitted faults."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ GOOD = """
 
 
 def history_of(text: str) -> GroupHistory:
-    """Lines as in the files, with the process behind the time. A later line takes the place of the one of its time."""
+    """Builds a history from lines as in the files, with the process after the time. A later line replaces an earlier
+    one with the same time."""
     history = GroupHistory()
     lines = {int(line.split()[0]): line.split() for line in text.strip().splitlines()}
     for at_us, (_, process, *rest) in sorted(lines.items()):
@@ -114,7 +115,7 @@ def test_forgives(changes: list[str]) -> None:
 
 
 def test_what_a_member_has_not_confirmed_may_have_two_owners_for_a_moment() -> None:
-    """In the consumer protocol, and only in its first moment: with the longest wait that is forgiven."""
+    """In the consumer protocol, and only at its beginning: with the longest tolerated wait."""
     lines = ["20 A revoked 5", "40 A sends 3 1 0:10", "41 A acked 3", "42 A revoked 0"]
     history = history_of(GOOD + "\n".join(lines))
     assert check(history, SESSION_US, unconfirmed_us=22).ok, str(check(history, SESSION_US, unconfirmed_us=22))
@@ -122,7 +123,7 @@ def test_what_a_member_has_not_confirmed_may_have_two_owners_for_a_moment() -> N
 
 
 def test_a_late_assignment_of_a_paused_member_takes_nothing_from_the_owner() -> None:
-    """B is told of generation 2 when generation 3 has begun without it."""
+    """B learns of generation 2 when generation 3 has begun without it."""
     findings = judged(
         "21 harness paused B",
         "31 A assigned 0 3 a",

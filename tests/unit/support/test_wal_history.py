@@ -1,4 +1,4 @@
-"""The checker of write-ahead logs finds what is wrong with a history, and nothing in one that is right."""
+"""The checker of write-ahead logs finds the errors of a history, and none in a correct one."""
 
 from __future__ import annotations
 

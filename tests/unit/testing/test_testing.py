@@ -1,4 +1,4 @@
-"""`ottla.testing`: what other people's tests rely on. The broker is real, and so are its clients here."""
+"""`ottla.testing`, on which users' tests rely. The broker and its clients here are real."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytest_plugins = ["pytester"]
 
 
 def write(cluster: Cluster, topic: str, values: list[bytes]) -> None:
-    """Returns once all are acknowledged."""
+    """Writes and returns once all records are acknowledged."""
     failures: list[object] = []
 
     def on_delivery(error: object, _: object) -> None:
@@ -88,7 +88,7 @@ def test_what_was_acknowledged_is_there_after_a_stop_and_after_a_crash(
         end(cluster)
         assert not cluster.is_running
         with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(address.split(":"), 5)  # type: ignore[arg-type] # a list does as well as a tuple
+            socket.create_connection(address.split(":"), 5)  # type: ignore[arg-type] # a list works like a tuple
         cluster.start()
         assert cluster.bootstrap_servers == address
         assert read(cluster, "orders", len(VALUES)) == VALUES
@@ -140,7 +140,7 @@ def test_a_cluster_that_does_not_run_says_so() -> None:
 
 
 def kept_writing(cluster: Cluster, topic: str, values: list[bytes], at: dict[int, Callable[[], None]]) -> None:
-    """Writes one after the other; before some of them something happens."""
+    """Writes one record after the other; before some of them an event happens."""
     for number, value in enumerate(values):
         if number in at:
             at[number]()
@@ -188,7 +188,7 @@ def test_all_brokers_of_a_cluster_die(power_cuts: bool, tmp_path: Path) -> None:
 
 
 async def test_several_brokers_for_an_async_with_block() -> None:
-    # Of three, two are left in sync, enough to show what was acknowledged. Of two, the last one might not know it.
+    # Of three, two stay in sync, enough to know what was acknowledged. Of two, the last one might not know.
     async with Cluster(brokers=3, storage="memory") as cluster:
         cluster.create_topic("orders", partitions=6, replication_factor=3)
         assert {cluster.leader_of("orders", partition) for partition in range(6)} == {1, 2, 3}

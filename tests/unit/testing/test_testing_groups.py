@@ -1,4 +1,4 @@
-"""The waits for consumer groups in `ottla.testing`, with our own consumers and with librdkafka's."""
+"""The waits for consumer groups in `ottla.testing`, with Ottla's consumers and with librdkafka's."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FAST = {"group.initial.rebalance.delay.ms": "0"}
 
 @asynccontextmanager
 async def reading(cluster: Cluster, group: str, count: int, protocol: str) -> AsyncIterator[None]:
-    """Members of a group that read and commit at their ease, on the test's own event loop."""
+    """Runs members of a group that read and commit on the test's event loop."""
 
     async def read() -> None:
         consumer = Consumer(

@@ -13,7 +13,7 @@ from ottla.testing.ports import reserve_ports
 
 
 def test_nobody_else_gets_a_reserved_port(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another process that can choose between two ports gets the one that is left."""
+    """Another process that can choose between two ports gets the other one."""
     (first,) = reserve_ports(1)
     monkeypatch.setattr(ports, "FIRST", first)
     monkeypatch.setattr(ports, "LAST", first + 50)

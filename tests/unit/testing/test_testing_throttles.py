@@ -29,7 +29,7 @@ async def until_in_sync(admin: Admin, topic: str, brokers: set[int]) -> None:
 
 
 async def written(bootstrap: str, admin: Admin, topic: str) -> tuple[int, int]:
-    """A topic with two replicas: its leader, and the broker without one."""
+    """A topic with two replicas; returns its leader and the broker without a replica."""
     await admin.create_topic(topic, partitions=1, replication_factor=2)
     async with Producer(bootstrap) as producer:
         for _ in range(COUNT):
@@ -51,7 +51,7 @@ async def move_two(bootstrap: str) -> None:
         failures = await admin.alter_partition_reassignments(targets)
         assert not any(failures.values()), failures
         await until_in_sync(admin, "free", {other_leader, other_new})
-        # At a byte a second, the other one takes longer than any test.
+        # At a byte per second, the move takes longer than any test.
         assert new not in await replicas_in_sync(admin, "throttled")
         async with Producer(bootstrap) as producer:
             await producer.send("throttled", b"acknowledged by those in sync", partition=0)

@@ -1,4 +1,4 @@
-"""`SyncLog` from threads: wrong input fails at once, and no future is left without an outcome."""
+"""`SyncLog` from threads: wrong input fails at once, and every future gets an outcome."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def opened(servers: str, name: str, limits: Limits | None = None) -> SyncLog:
 def test_wrong_types_are_refused_at_once_and_later_appends_work(servers: str) -> None:
     with opened(servers, "types") as log:
         with pytest.raises(TypeError):
-            log.append("text")  # type: ignore[arg-type] # that is the point
+            log.append("text")  # type: ignore[arg-type] # wrong type on purpose
         with pytest.raises(TypeError):
-            log.append_many([b"first", "text"])  # type: ignore[list-item] # that is the point
+            log.append_many([b"first", "text"])  # type: ignore[list-item] # wrong type on purpose
         with pytest.raises(ValueError, match="nothing to append"):
             log.append_many([])
         offset = log.append(b"after").result(WAIT_S)
@@ -49,7 +49,7 @@ def test_every_append_after_the_close_is_refused(servers: str) -> None:
 
 @pytest.mark.timeout(60)
 def test_appends_that_wait_at_the_close_fail(servers: str) -> None:
-    """With one byte in flight at a time most of them are still in the queue of the threads."""
+    """With one byte in flight at a time, most of them are still in the queue of the threads."""
     log = opened(servers, "waiting", Limits(in_flight_bytes_max=1))
     futures = [log.append(b"%d" % number) for number in range(2_000)]
     log.close()

@@ -1,4 +1,4 @@
-"""Receive buffers: writable memory that is used again only when nobody can see it any more."""
+"""Receive buffers: writable memory that is reused only when no reference to it is left."""
 
 from __future__ import annotations
 

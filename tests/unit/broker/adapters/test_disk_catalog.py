@@ -1,4 +1,4 @@
-"""The metadata catalog, in SQLite and in memory: the same answers, and nothing lost by a restart or a failure."""
+"""The metadata catalog, in SQLite and in memory: same results, and nothing lost by a restart or a failure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Restart = Callable[[], Catalog]
 
 @pytest.fixture(params=["sqlite", "sim"])
 def restart(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Restart]:
-    """Opens the catalog as a broker does at each of its starts."""
+    """Opens the catalog as a broker does at each start."""
     if request.param == "sim":
         sim = SimCatalog(cluster_id=CLUSTER)
         yield lambda: sim

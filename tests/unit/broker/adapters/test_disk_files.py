@@ -1,4 +1,4 @@
-"""Files and directories of the real disk, its clock, its lock and the directory's identity."""
+"""Files and directories of the real disk, its clock, its lock and the directory id."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_read_and_write(tmp_path: Path) -> None:
 
 
 def test_what_is_cleared_keeps_its_space(tmp_path: Path, small_disk: Path) -> None:
-    """On a file system that clears by itself, and on one where zeros have to be written."""
+    """On a file system that can zero a range itself, and on one where zeros have to be written."""
     for directory in (tmp_path, small_disk):
         file = opened(directory, b"x" * 40_000)
         file.sync()
@@ -119,7 +119,7 @@ def test_a_read_that_would_wait(tmp_path: Path, read_nowait: ReadNowait, monkeyp
     if is_memory_file_system(str(tmp_path)):
         pytest.skip("nothing waits on a tmpfs")
     monkeypatch.setattr(file, "_read_nowait", read_nowait)
-    # The kernel keeps pages that somebody else looks at just now: it is asked until it has dropped them.
+    # The kernel keeps pages that are in use elsewhere, so retry until it has dropped them.
     deadline_s = time.monotonic() + 30
     while file.read_cached(0, 1 << 20) is not None:
         assert time.monotonic() < deadline_s, "the page cache is never empty, or a read waits for the disk"

@@ -1,4 +1,4 @@
-"""Small writes into the page cache are made at once, large ones and those behind a slow one on the thread."""
+"""Small writes to the page cache are made inline; large ones and those behind a slow one go to the thread."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def test_after_a_write_that_waited_long_the_thread_takes_over(
 
 @pytest.mark.parametrize("write_all", [write_all_in_python, best_write_all()])
 def test_only_waiting_for_the_disk_counts_as_slow(tmp_path: Path, write_all: WriteAll) -> None:
-    """Not the time in which others had the processor."""
+    """Time in which other threads had the processor does not count."""
     if is_memory_file_system(str(tmp_path)):
         pytest.skip("nothing waits for a disk here")
     data = [bytes(64 * 1024)]

@@ -1,4 +1,4 @@
-"""The disk queue, by the compiled thread and by its Python twin: same order, same errors, nothing accepted is lost."""
+"""The disk queue, with the compiled thread and its Python twin: same order, same errors, no accepted write is lost."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ async def test_after_a_failure_the_queue_goes_on(queue: DiskQueue, file: RealFil
 
 
 async def test_a_queue_that_ends_with_a_failure(thread_type: DiskThreadType, file: RealFile) -> None:
-    """What was given to it before the failure was heard of must not reach the disk behind it."""
+    """Writes queued before the failure is reported must not reach the disk after it."""
     queue = RealDiskQueue(asyncio.get_running_loop(), "test", thread_type=thread_type, ends_with_failure=True)
     read_only = RealFile(str(file.path), os.open(file.path, os.O_RDONLY))
     heard: list[int | None] = []
@@ -196,7 +196,7 @@ async def test_closing_a_file_waits_for_its_requests(queue: DiskQueue, tmp_path:
 
 
 async def test_a_file_closed_by_another_thread(tmp_path: Path) -> None:
-    """A reader never sees the bytes of a file that got the number of a closed descriptor."""
+    """A reader never sees the bytes of another file that reuses a closed descriptor's number."""
     wrong: list[bytes] = []
     for _ in range(40):
         file = FILES.open(str(tmp_path / "right"), create=True)
@@ -345,7 +345,7 @@ def test_on_uvloop(thread_type: DiskThreadType, file: RealFile) -> None:
 
 @pytest.mark.skipif("compiled" not in THREADS, reason="the extension is not built")
 async def test_the_compiled_thread_needs_no_interpreter_lock(file: RealFile) -> None:
-    """This thread spins without ever giving the lock away: only a thread that does not want it can finish."""
+    """This thread spins without releasing the GIL: only a thread that does not need it can finish."""
     thread = THREADS["compiled"](asyncio.get_running_loop(), "test")
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1000)

@@ -1,5 +1,4 @@
-"""The volatile disk forgets with its process what was not synced; with the real and the simulated one it agrees on
-everything else."""
+"""The volatile disk loses unsynced data with its process; otherwise it behaves as the real and the simulated disk."""
 
 from __future__ import annotations
 

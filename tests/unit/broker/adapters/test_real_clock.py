@@ -1,4 +1,4 @@
-"""The operating system's clock and the event loop's timers, as `ports.Clock` promises them."""
+"""The operating system's clock and the event loop's timers fulfil the contract of `ports.Clock`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TIMERS = 200
 
 
 async def earliest_ms() -> float:
-    """By how much the earliest of many timers came after its delay was over; negative: before."""
+    """Returns how long after its delay the earliest of many timers fired; negative if before."""
     rng, clock = random.Random(1), RealClock(asyncio.get_running_loop())
     lateness_ms: list[float] = []
     all_fired = asyncio.get_running_loop().create_future()
@@ -38,7 +38,7 @@ async def earliest_ms() -> float:
 
 @pytest.mark.parametrize("run", [uvloop.run, asyncio.run])
 def test_no_timer_is_early(run: Callable[[Coroutine[Any, Any, float]], float]) -> None:
-    """A lease ends at its deadline, and whoever looks at the clock then must find that it has."""
+    """A lease ends at its deadline, and a clock read at that time must agree."""
     assert run(earliest_ms()) >= 0
 
 

@@ -1,4 +1,4 @@
-"""Members of classic groups through the protocol: every version of the requests that they send."""
+"""Members of classic groups through the protocol, in every version of their requests."""
 
 from __future__ import annotations
 
@@ -139,12 +139,12 @@ async def test_heartbeats(caller: Caller, version: int) -> None:
 
 
 async def test_everybody_is_alive_while_the_log_is_read() -> None:
-    """A member that heard something else would join again for nothing."""
+    """With any other reply a member would rejoin without need."""
     async with calling() as caller:
         await ask(caller, FIND, 6, key_type=0, coordinator_keys=["g"])
         heard = []
         for number in range(200):
-            # Neither of the two questions takes a turn of the loop: what is being read then is so now.
+            # Neither request yields to the loop, so the coordinator is still loading at the second one.
             member = ClassicMember(caller, group=f"g{number}", member_id="m", generation=1)
             described = await ask(caller, DESCRIBE, 6, groups=[member.group], include_authorized_operations=False)
             if described.groups[0].error_code is ErrorCode.coordinator_load_in_progress:
@@ -155,7 +155,7 @@ async def test_everybody_is_alive_while_the_log_is_read() -> None:
 
 @pytest.mark.parametrize("version", [0, 1])
 async def test_how_long_members_have_to_join_again(caller: Caller, version: int) -> None:
-    """Before there was a time for that, it was the session's."""
+    """Before the rebalance timeout existed, it was the session timeout."""
     member = ClassicMember(caller, version=version)
     await member.enter()
     (kept,) = machine_of(caller).tables.classic["g"].members
@@ -219,7 +219,7 @@ async def test_removing_several(caller: Caller, version: int) -> None:
 
 
 async def test_members_wait_for_one_another(caller: Caller) -> None:
-    """Every member is a connection of its own: a request that waits stops only its own."""
+    """Every member has its own connection: a waiting request blocks only that connection."""
     first, second = ClassicMember(caller), ClassicMember(caller, version=3)
     await first.enter()
     joining = asyncio.create_task(second.join())
@@ -238,7 +238,7 @@ async def test_members_wait_for_one_another(caller: Caller) -> None:
 
 @pytest.mark.parametrize("version", [8, 9])
 async def test_a_static_leader_that_comes_back(caller: Caller, version: int) -> None:
-    """From version 9 on it is told to skip the assignment; before, that somebody else leads."""
+    """From version 9 on it is told to skip the assignment; before that, that another member leads."""
     member = ClassicMember(caller, version=version, instance_id="i")
     await member.enter()
     old_id, member.member_id = member.member_id, ""
@@ -252,11 +252,11 @@ async def test_a_static_leader_that_comes_back(caller: Caller, version: int) -> 
     assert await member.heartbeat(member_id=old_id) is ErrorCode.fenced_instance_id
 
 
-# -- the end, and nonsense -------------------------------------------------------------------------------------------
+# -- shutdown and malformed requests ---------------------------------------------------------------------------------
 
 
 async def test_a_broker_that_stops_answers_those_who_wait(caller: Caller) -> None:
-    """Otherwise a member that joins would keep it from stopping until the rebalance is over."""
+    """Otherwise a joining member would delay the shutdown until the rebalance is over."""
     first, second = ClassicMember(caller), ClassicMember(caller, version=3)
     await first.enter()
     joining = asyncio.create_task(second.join())
@@ -278,13 +278,13 @@ async def test_a_broker_that_stops_answers_those_who_wait(caller: Caller) -> Non
     ],
 )
 async def test_a_length_that_is_a_lie(caller: Caller, key: int, body: bytes) -> None:
-    """A list of two billion in a frame of a few bytes."""
+    """An array length of two billion in a frame of a few bytes."""
     with pytest.raises(MalformedRequest):
         await caller.send(request_header(key, 0, 1, "test") + body)
 
 
 async def test_a_member_with_a_great_deal_to_say(caller: Caller) -> None:
-    """Two megabytes of protocols: it is refused or taken in. The coordinator goes on in any case."""
+    """Two megabytes of protocols are rejected or accepted. The coordinator continues in either case."""
     neighbour = ClassicMember(caller)
     await neighbour.enter()
     member = ClassicMember(caller, group="g2")

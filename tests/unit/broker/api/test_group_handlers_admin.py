@@ -30,7 +30,7 @@ from tests.support.handlers_caller import Caller, calling
 NONE, NOT_FOUND = ErrorCode.none, ErrorCode.group_id_not_found
 NOT_ASKED = -(2**31)
 ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
-"""Read, delete, describe, describe and alter configurations."""
+"""Read, delete, describe, describe configs and alter configs."""
 
 
 @pytest_asyncio.fixture
@@ -41,7 +41,7 @@ async def caller() -> AsyncIterator[Caller]:
 
 
 async def beat(caller: Caller, *, version: int = 1, **values: Any) -> Any:
-    """Of a member that joins, unless it says something else."""
+    """Sends the heartbeat of a joining member, unless the fields say otherwise."""
     request: dict[str, Any] = {
         "group_id": "c",
         "member_id": "m",
@@ -115,7 +115,7 @@ async def test_filters(caller: Caller, states: list[str], types: list[str], expe
 
 
 async def test_a_broker_without_groups() -> None:
-    """Looking does not create the topic of groups."""
+    """Listing does not create the topic of groups."""
     async with calling() as caller:
         listed = await ask(caller, LIST, 5, states_filter=[], types_filter=[])
         assert (listed.error_code, listed.groups) == (NONE, ())
@@ -237,7 +237,7 @@ async def test_a_member_comes_and_goes(caller: Caller, version: int) -> None:
 
 
 async def test_who_makes_up_the_id(caller: Caller) -> None:
-    """In version 0 the coordinator, from version 1 on the member."""
+    """In version 0 the coordinator generates the id, from version 1 on the member."""
     joined = await beat(caller, version=0, member_id="")
     assert (joined.error_code, bool(joined.member_id)) == (NONE, True)
     refused = await beat(caller, version=1, member_id="")

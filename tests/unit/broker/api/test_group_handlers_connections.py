@@ -1,4 +1,4 @@
-"""Members of groups on real connections: one that is cut while its request waits, and a server that stops."""
+"""Group members on real connections: one that is closed while its request waits, and a server that stops."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tests.support.handlers_caller import Caller
 from tests.support.server_client import on_uvloop, until
 
 GRACE_S = 600.0
-"""As long as the test may last: nothing below waits for it."""
+"""As long as the test may last: no test below waits for it."""
 
 
 class SocketCaller(Caller):
-    """Sends its frames through a connection of its own."""
+    """Sends its frames through its own connection."""
 
     def __init__(self, inside: Caller, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         super().__init__(inside.broker, inside.disk)
@@ -63,7 +63,7 @@ async def serving() -> AsyncIterator[Serving]:
 
 
 async def _waiting_join(world: Serving) -> tuple[ClassicMember, SocketCaller, asyncio.Task[Any]]:
-    """A group of one member, and another one that wants to join and has to wait for it."""
+    """Creates a group of one member and a second member whose join has to wait."""
     first = ClassicMember(await world.connect())
     await first.enter()
     connection = await world.connect()
@@ -74,7 +74,7 @@ async def _waiting_join(world: Serving) -> tuple[ClassicMember, SocketCaller, as
 
 @on_uvloop
 async def test_a_member_that_is_cut_off_while_it_joins() -> None:
-    """It belongs to the generation, which its session ends; its request is gone when the generation has begun."""
+    """It belongs to the generation until its session ends; its request is dropped when the generation starts."""
     async with serving() as world:
         first, connection, joining = await _waiting_join(world)
         connection.cut()
@@ -105,7 +105,7 @@ async def test_a_member_that_is_cut_off_while_it_syncs() -> None:
 
 @on_uvloop
 async def test_a_server_that_stops_does_not_wait_for_a_generation() -> None:
-    """The member is told to look for another coordinator, and the connection ends after that."""
+    """The member gets NOT_COORDINATOR, and the connection is closed after that."""
     async with serving() as world:
         _, connection, joining = await _waiting_join(world)
         stopping = asyncio.create_task(world.server.stop(GRACE_S))

@@ -1,4 +1,4 @@
-"""Offsets of groups through the protocol: every version of commit, fetch and delete."""
+"""Offsets of groups through the protocol, in every version of commit, fetch and delete."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def caller() -> AsyncIterator[Caller]:
 
 
 def _key(caller: Caller, version: int) -> Any:
-    """How topic t is named."""
+    """Returns how topic t is named."""
     topic = caller.broker.topics.get("t")
     assert topic is not None
     return topic.id if version >= 10 else "t"
@@ -106,7 +106,7 @@ async def test_several_groups_at_once(caller: Caller) -> None:
 
 @pytest.mark.parametrize("version", COMMIT_VERSIONS)
 async def test_partitions_that_do_not_exist(caller: Caller, version: int) -> None:
-    """They are refused one by one; the others are kept."""
+    """They are rejected one by one; the others are committed."""
     key, strange = _key(caller, version), STRANGE_ID if version >= 10 else "strange"
     errors = await commit(caller, version=version, offsets={(strange, 0): 1, (key, 3): 2, (key, 1): 3, (key, -1): 4})
     assert errors == {
@@ -146,12 +146,12 @@ async def test_metadata_that_is_too_large(caller: Caller) -> None:
 
 
 async def test_the_group_without_a_name_has_offsets(caller: Caller) -> None:
-    """Kafka keeps them for clients from before groups needed names."""
+    """Kafka supports them for clients older than group names."""
     assert await commit(caller, group="", offsets={("t", 0): 5}) == {("t", 0): NONE}
     assert offsets_of(await fetch(caller, group="", topics=None)) == {("t", 0): 5}
 
 
-# -- who may ---------------------------------------------------------------------------------------------------------
+# -- membership ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", COMMIT_VERSIONS)
@@ -173,7 +173,7 @@ async def test_members_of_the_current_generation(caller: Caller, version: int) -
 
 @pytest.mark.parametrize("version", COMMIT_VERSIONS)
 async def test_a_generation_of_a_group_that_is_not_there(caller: Caller, version: int) -> None:
-    """Clients that know epochs are told that there is no such group."""
+    """Clients of versions with member epochs get GROUP_ID_NOT_FOUND."""
     key = _key(caller, version)
     who: dict[str, Any] = {"generation_id_or_member_epoch": 4, "member_id": "m"}
     (error,) = (await commit(caller, version=version, offsets={(key, 0): 5}, **who)).values()
@@ -211,13 +211,13 @@ async def test_a_stranger_reads_offsets_of_a_group_with_members(caller: Caller) 
     assert offsets_of(await fetch(caller, topics=None)) == {("t", 0): 5}
 
 
-# -- what cannot be told ---------------------------------------------------------------------------------------------
+# -- errors ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", FETCH_VERSIONS)
 async def test_where_an_error_is_told(version: int) -> None:
-    """Of the whole group, or of each partition where there is no other place."""
-    async with calling() as caller:  # nobody has asked for a coordinator: there is none
+    """For the whole group, or for each partition where the version has no other field."""
+    async with calling() as caller:  # no client has requested a coordinator: there is none
         key = STRANGE_ID if version >= 10 else "t"
         found = await fetch(caller, version=version, topics={key: [0, 1]})
         if version >= 2:
@@ -240,7 +240,7 @@ async def test_a_commit_without_a_coordinator(version: int) -> None:
 
 @pytest.mark.parametrize("version", [9, 10])
 async def test_a_topic_without_an_id(caller: Caller, version: int) -> None:
-    """It has been deleted, and the coordinator has not heard of it: a version that names topics by id leaves it out."""
+    """It was deleted without the coordinator's knowledge: versions that name topics by id leave it out."""
     await commit(caller, offsets={("t", 0): 5})
     topic = caller.broker.topics.get("t")
     assert topic is not None
@@ -252,7 +252,7 @@ async def test_a_topic_without_an_id(caller: Caller, version: int) -> None:
 
 @pytest.mark.parametrize("version", FETCH_VERSIONS)
 async def test_offsets_of_an_open_transaction(caller: Caller, version: int) -> None:
-    """Told to those who do not ask for stable ones, as the last that counts."""
+    """Clients that do not require stable offsets get the last committed one."""
     await commit(caller, offsets={("t", 0): 5})
     pending = OffsetRecord("g", "t", 0, CommittedOffset(9, -1, "", 0))
     machine_of(caller).replay(*encode(pending), producer_id=7)
@@ -289,7 +289,7 @@ async def test_offsets_that_a_member_reads_on_from(caller: Caller) -> None:
     assert offsets_of(await fetch(caller, topics=None)) == {("t", 0): 5}
 
 
-# -- nonsense --------------------------------------------------------------------------------------------------------
+# -- malformed requests ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("key", [COMMIT, FETCH])

@@ -104,7 +104,7 @@ async def test_alter_replaces_every_override() -> None:
         assert topic.config.retention_ms == 1000
         assert (await _alter(caller, TOPIC, "t", {"retention.ms": "2000"})).error_code is ErrorCode.none
         assert (topic.config.retention_ms, topic.config.segment_bytes) == (2000, 1 << 30)
-        assert topic.config.durability == "memory"  # not named by the request, and yet it stays
+        assert topic.config.durability == "memory"  # not in the request, but kept
 
 
 @pytest.mark.parametrize(

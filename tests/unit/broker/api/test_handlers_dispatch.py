@@ -1,4 +1,4 @@
-"""What every request passes through: versions, unknown APIs, errors; and the small APIs about the broker itself."""
+"""Request dispatch: versions, unknown APIs, errors; and the small APIs about the broker itself."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ async def test_init_producer_id(caller: Caller, version: int) -> None:
 
 
 def test_every_handler_module_is_in_the_list() -> None:
-    """A new module that defines an API must be added by hand: the list is explicit, not collected."""
+    """A new API module must be added to the explicit list by hand."""
     folder = ROOT / "src" / "ottla" / "broker" / "api"
     with_api = {path.stem for path in folder.glob("*.py") if re.search(r"^API = ", path.read_text(), re.MULTILINE)}
     listed = [*MODULES, *BETWEEN_BROKERS]

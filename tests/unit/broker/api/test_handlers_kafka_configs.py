@@ -83,13 +83,13 @@ async def test_lists_of_throttled_replicas_are_checked_as_in_kafka(name: str) ->
         for value in ("none", "0:x", "0", "0:1,*", "-1:1", "0:1:2"):
             refused = await _change(caller, TOPIC, "t", SET, **{name: value})
             assert refused.error_code is ErrorCode.invalid_config, value
-            assert "0:1" in refused.error_message  # says what a valid one looks like
+            assert "0:1" in refused.error_message  # shows a valid value
         assert (await _change(caller, TOPIC, "t", REMOVE, **{name: None})).error_code is ErrorCode.none
 
 
 async def test_mirror_maker_leaves_the_settings_of_ottla_alone() -> None:
-    """It copies what is neither read-only nor sensitive, to a cluster that refuses a topic with a name it does not
-    know; and an archive group of one cluster is none of the other's."""
+    """It copies settings that are neither read-only nor sensitive, to a cluster that rejects topics with unknown ones;
+    and an archive group of one cluster has no meaning in the other."""
     async with calling() as caller:
         await caller.create_topic("t", ottla_durability="cache", ottla_archive_group="archive", retention_ms="1000")
         configs = await _described(caller, TOPIC, "t")
@@ -97,7 +97,7 @@ async def test_mirror_maker_leaves_the_settings_of_ottla_alone() -> None:
         copied = {name for name, each in configs.items() if not each.read_only and not each.is_sensitive}
         assert "retention.ms" in copied
         assert [name for name in copied if name.startswith("ottla.")] == []
-        # The flag is for tools that copy: it can be altered all the same.
+        # The flag is for tools that copy settings: the setting can still be altered.
         assert (await _change(caller, TOPIC, "t", SET, ottla_archive_group="other")).error_code is ErrorCode.none
 
 

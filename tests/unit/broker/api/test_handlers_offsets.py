@@ -1,4 +1,4 @@
-"""Offsets through the protocol: by time, by epoch, and moving the log's start."""
+"""Offsets through the protocol: by time, by epoch, and moving the log start offset."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def test_an_empty_log(caller: Caller) -> None:
 
 
 async def test_a_consumer_sees_what_is_acknowledged() -> None:
-    """While the journal's disk hangs, the record is in the log and not acknowledged: only a replica is told of it."""
+    """While the journal's disk hangs, the record is in the log but not acknowledged: only replicas see it."""
     async with calling() as caller:
         topic = await caller.create_topic("t")
         caller.disk.stall("journal")

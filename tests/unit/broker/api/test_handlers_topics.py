@@ -261,7 +261,7 @@ def _with_flags(version: int, values: dict[str, Any], *, create: bool = False) -
 async def test_metadata_of_what_is_not_there(caller: Caller, version: int) -> None:
     values = {"topics": [{"name": "missing"}, {"name": "in/valid"}]}
     reply = await caller.call(METADATA, version, **_with_flags(version, values))
-    created = version < 4  # older clients have no say
+    created = version < 4  # older clients have no such flag
     assert [each.error_code for each in reply.topics] == [
         ErrorCode.none if created else ErrorCode.unknown_topic_or_partition,
         ErrorCode.invalid_topic_exception,

@@ -1,4 +1,4 @@
-"""What becomes of a run of produce requests that has to wait, and how the server hands frames on together."""
+"""Runs of produce requests that have to wait, and how the server groups frames into runs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def frames_of(bench: BrokerBench, count: int, timeout_ms: int = 5000, value: byt
 
 
 def results_of(replies: bytes) -> list[tuple[int, int, int]]:
-    """(correlation id, error, base offset) of each."""
+    """Returns (correlation id, error, base offset) of each."""
     found, at = [], 0
     while at < len(replies):
         size, correlation_id = struct.unpack_from(">ii", replies, at)
@@ -106,7 +106,7 @@ async def test_a_deleted_topic_ends_the_run(durability: str) -> None:
 
 
 async def test_a_large_run_does_not_wait_for_the_end_of_the_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What follows in the same turn is for the next write, which the disk begins by itself; the rest waits."""
+    """Later runs of the same loop iteration go to the next write, which the disk starts by itself; the rest waits."""
     monkeypatch.setattr(sim_broker, "LIMITS", replace(sim_broker.LIMITS, early_bytes=10_000))
     bench = BrokerBench()
     await bench.create("t")
@@ -165,7 +165,7 @@ def test_offsets_come_before_answers() -> None:
 # -- the server ------------------------------------------------------------------------------------------------------
 
 RUN = b"R"
-"""These are answered together: at once, or when the test says so if the payload begins with an L."""
+"""Requests answered together: at once, or when the test says so if the payload begins with an L."""
 
 
 class RunStub(Stub):
@@ -256,7 +256,7 @@ async def test_large_frames_are_handled_together_and_in_order() -> None:
 
 @on_uvloop
 async def test_large_frames_without_a_reply_are_handled_before_the_end() -> None:
-    """What a client sent before it left counts, though nobody hears of it."""
+    """Requests that a client sent before it disconnected count, though there is no reply."""
     stub = RunStub()
     async with serving(stub) as (server, port):
         client = await Client.connect(port)

@@ -1,4 +1,4 @@
-"""A follower's plain fetch is answered as the general way would answer it, at the same time."""
+"""A follower's plain fetch gets the same reply as on the general path, at the same time."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from tests.support.sim_cluster import ClusterBench
 from tests.unit.broker.cluster.test_cluster_many_partitions import TOPIC, Session, two_of_a_leader, write
 
 SEEDS = range(12)
-"""In other seeds a watermark may move in the very moment of an answer, and one of the two ways just misses it."""
+"""With other seeds a high watermark may move at the moment of a reply, and one of the two paths just misses it."""
 STEPS = 25
 LATE_MS_MAX = 5
-"""A turn of the simulated loop takes a random time, and the two ways take different numbers of them."""
+"""An iteration of the simulated loop takes a random time, and the two paths take different numbers of them."""
 Answer = dict[int, tuple[ErrorCode, bool, int]]
 
 
 class Follower:
-    """By hand, of two partitions; sometimes it asks for what no honest one would."""
+    """A simulated follower of two partitions that sometimes sends requests no correct follower would."""
 
     def __init__(self, bench: ClusterBench, session: Session, partitions: list[Partition], rng: random.Random) -> None:
         self._bench = bench
@@ -93,7 +93,7 @@ class Follower:
 
 def _conversation(seed: int) -> list[tuple[int, Answer]]:
     with SimWorld(seed) as world:
-        # Every message takes the same time: what differs is what the broker does.
+        # Every message takes the same time, so that differences come from the broker.
         world.network.settings = replace(world.network.settings, delay=Delay(0.0002, spread_s=0.0, tail_share=0.0))
         bench = ClusterBench(world)
         leader, follower, partitions = two_of_a_leader(bench)
@@ -135,7 +135,7 @@ def _waits(heard: list[tuple[int, Answer]]) -> list[int]:
 
 
 def test_a_stream_of_records_takes_the_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All but the looks at everything, twice a second."""
+    """All fetches except the full ones twice a second."""
     left = 0
     original = replica_turn.take
 
@@ -165,7 +165,7 @@ def _plain(partition: Partition) -> FetchPartition:
 
 
 def _answer_while(what: Callable[[Partition], None]) -> tuple[float, Answer]:
-    """To a plain fetch that waits while this happens to its partition: after how many milliseconds, and what."""
+    """Returns the delay in ms and the reply of a plain fetch that waits while `what` changes its partition."""
     with SimWorld(1) as world:
         bench = ClusterBench(world)
         leader, follower, (first, second) = two_of_a_leader(bench)
@@ -175,7 +175,7 @@ def _answer_while(what: Callable[[Partition], None]) -> tuple[float, Answer]:
                 await session.fetch(_plain(first), _plain(second), wait_ms=0)
                 await write(bench, b"value", first)
                 await session.fetch(wait_ms=400)
-                for _ in range(3):  # until it has nothing more to hear
+                for _ in range(3):  # until nothing new is left
                     await session.fetch(_plain(first), wait_ms=60)
                 began_ms = world.clock.monotonic_ms()
                 asyncio.get_running_loop().call_later(0.05, what, first)
@@ -192,7 +192,7 @@ def test_who_waits_hears_at_once_that_the_role_is_given_up() -> None:
 
 
 def test_who_waits_and_is_of_another_epoch_gets_no_records() -> None:
-    """A leader that is elected again has another epoch, in which the follower has not said what it has."""
+    """A leader that is elected again has another epoch, in which the follower has not reported its end."""
 
     def lead_again(partition: Partition) -> None:
         assert partition.leading is not None
@@ -215,7 +215,7 @@ def test_histories_that_part_are_told() -> None:
                 for _ in range(3):
                     await session.fetch(_plain(first), wait_ms=60)
                 asked = _plain(first)
-                # As if what the follower has of this epoch at the end of the log were of another one here.
+                # As if the leader had another epoch for the end of the follower's log.
                 first.log.epochs.truncate_from(0)
                 first.log.epochs.note(first.leader_epoch, 0)
                 first.log.epochs.note(first.leader_epoch + 1, first.log.end_offset - 1)

@@ -42,7 +42,7 @@ async def until_loaded(caller: Caller) -> None:
 
 
 async def until(is_reached: Callable[[], bool]) -> None:
-    """A marker is there: nobody is told of it."""
+    """Waits for a marker, which raises no event."""
     while not is_reached():  # noqa: ASYNC110 - see above
         await asyncio.sleep(0)
 
@@ -84,7 +84,7 @@ def added(reply: Any) -> list[ErrorCode]:
 
 
 async def end(caller: Caller, producer: tuple[int, int], version: int = 3, *, commit: bool = True) -> Any:
-    """Comes again while the transaction before is being completed."""
+    """Retries while the previous transaction is being completed."""
     while True:
         reply = await caller.call(
             END, version, transactional_id="tx", producer_id=producer[0], producer_epoch=producer[1], committed=commit

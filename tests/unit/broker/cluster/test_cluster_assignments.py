@@ -1,4 +1,4 @@
-"""Manual replica assignments in a cluster: the placement is the one that was asked for, or nothing happens."""
+"""Manual replica assignments in a cluster: the placement is the requested one, or the request has no effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is left of topics: deleted ones, unknown ones, creations that were cut short."""
+"""Cleanup of topics that are deleted, unknown, or incompletely created."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_the_log_of_an_unknown_topic_is_set_aside(bench: ClusterBench) -> None:
 
 
 def test_a_creation_that_was_cut_short_leaves_nothing() -> None:
-    """The store is away after some of the writes; the broker that began stays registered, and its lease lives."""
+    """The store is unavailable after some of the writes; the creating broker stays registered, with a live lease."""
     with SimWorld(1) as world:
         check_a_creation_cut_short(ClusterBench(world, properties={"broker.session.timeout.ms": "90000"}))
 
@@ -101,7 +101,7 @@ def check_a_creation_cut_short(bench: ClusterBench) -> None:
             bench.world.after(30, bench.store.start)
 
     bench.store.observers.append(cut)
-    with contextlib.suppress(ClientError):  # or it was tried again, as another topic
+    with contextlib.suppress(ClientError):  # or it was retried as another topic
         bench.run(bench.create("many", partitions=300))
     (topic_id,) = was_cut
     bench.until(lambda: not stored(bench, f"creating/{topic_id}") and not stored(bench, f"partitions/{topic_id}"))

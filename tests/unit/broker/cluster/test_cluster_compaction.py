@@ -1,4 +1,4 @@
-"""Replicas compact on their own, and a replica follows a leader that has compacted."""
+"""Replicas compact independently, and a replica follows a leader that has compacted."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def create(bench: ClusterBench) -> None:
 
 
 async def put(bench: ClusterBench, keys: list[str], value: bytes) -> None:
-    """Each key in a batch of its own, by producers that do not number them."""
+    """Writes each key in a separate batch, by producers without idempotence."""
     async with Producer(bench.bootstrap, idempotence=False) as producer:
         for key in keys:
             await producer.send(TOPIC, value * 20, key=key.encode(), partition=0)

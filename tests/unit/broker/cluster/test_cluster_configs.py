@@ -1,4 +1,4 @@
-"""Configurations that are set while brokers run, for all of them or for one (IncrementalAlterConfigs)."""
+"""Configurations set while brokers run, for all of them or for one (IncrementalAlterConfigs)."""
 
 from __future__ import annotations
 

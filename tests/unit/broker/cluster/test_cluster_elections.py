@@ -1,4 +1,4 @@
-"""Who may lead when those in sync are gone: eligible replicas, and, only where somebody says so, any."""
+"""Elections without in-sync replicas: eligible replicas may lead, and any other only if an operator says so."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def bench() -> Iterator[ClusterBench]:
 
 
 class Fallen:
-    """All three replicas of a topic are gone, one after the other: the first without the last records."""
+    """All three replicas of a topic are down, one after the other: the first without the last records."""
 
     def __init__(self, bench: ClusterBench, *, unclean: str = "false") -> None:
         self.bench = bench
@@ -138,7 +138,7 @@ async def allow_unclean(bench: ClusterBench) -> None:
 
 
 def test_memory_begins_anew_though_a_replica_that_fell_behind_has_something(bench: ClusterBench) -> None:
-    """The last records were acknowledged by two that are lost; the third must not give their offsets out again."""
+    """The last records were acknowledged by two lost replicas; the third must not reuse their offsets."""
     bench.run(bench.create("orders", ottla_durability="memory", min_insync_replicas="2"))
     bench.until_in_sync("orders")
     bench.run(bench.write("orders", FIRST))
@@ -154,7 +154,7 @@ def test_memory_begins_anew_though_a_replica_that_fell_behind_has_something(benc
     fault.heal()
     bench.boot(leader)
     bench.kill(leader)
-    bench.world.run_for(5)  # until its lease is over, too
+    bench.world.run_for(5)  # until its lease has expired, too
     bench.boot(other)
     bench.until(lambda: bench.leader("orders") == behind)
     bench.boot(leader)

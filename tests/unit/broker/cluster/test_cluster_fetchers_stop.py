@@ -1,4 +1,4 @@
-"""A broker that ends as in a crash takes nothing more from leaders, whoever leads meanwhile."""
+"""A broker that ends as in a crash fetches nothing more, whoever leads meanwhile."""
 
 from __future__ import annotations
 

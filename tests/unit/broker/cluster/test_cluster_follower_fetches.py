@@ -1,4 +1,4 @@
-"""What a leader makes of a follower's fetch, asked by hand in the name of a follower that is not there any more."""
+"""A leader's handling of follower fetches, sent by the test in the name of a stopped follower."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TOPIC = "orders"
 
 
 async def fetch_as(bench: ClusterBench, follower: int, leader: int, wanted: list[FetchPartition]) -> FetchResponse:
-    """At most a byte, which the first batch exceeds."""
+    """Fetches at most a byte, which the first batch exceeds."""
     broker = bench.broker(leader)
     topic = broker.topics.get(TOPIC)
     assert topic is not None

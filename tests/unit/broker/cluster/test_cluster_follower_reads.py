@@ -30,7 +30,7 @@ def world() -> Iterator[SimWorld]:
 
 
 def started(world: SimWorld, *, selects: bool = True, durability: str = "disk") -> tuple[ClusterBench, int, int]:
-    """A topic with records, its leader, and a follower."""
+    """Creates a topic with records; returns its leader and a follower."""
     bench = ClusterBench(world, properties=SELECTOR if selects else {}, racks=RACKS)
     bench.run(bench.create("orders", ottla_durability=durability))
     bench.until_in_sync("orders")
@@ -125,7 +125,7 @@ def test_the_leader_serves_when_the_follower_does_not(world: SimWorld, fault: st
 
 
 def test_a_follower_that_lacks_the_offset_sends_the_consumer_to_the_leader(world: SimWorld) -> None:
-    """Its log begins later: what is missing there is not lost."""
+    """Its log starts later: the missing records are not lost."""
     bench, leader, follower = started(world)
     partition = bench.partition(follower, "orders")
 
@@ -143,7 +143,7 @@ def test_a_follower_that_lacks_the_offset_sends_the_consumer_to_the_leader(world
 
 
 async def fetched(bench: ClusterBench, number: int, offset: int, rack: str) -> FetchedPartition:
-    """One fetch of a consumer, in a session of its own."""
+    """Sends one fetch of a consumer in a new session."""
     connection = await open_connection(
         Address(bench.name(number), 9092),
         client_id="test",
@@ -192,7 +192,7 @@ def test_offsets_are_looked_up_at_the_leader_alone(world: SimWorld) -> None:
 
 
 def test_a_follower_that_is_not_in_sync_sends_its_readers_away(world: SimWorld) -> None:
-    """It does not know what it lacks, and may stand still."""
+    """It does not know which records it lacks, and may not make progress."""
     bench, leader, follower = started(world)
     world.network.cut([bench.name(follower)], [bench.name(leader)])
     bench.run(bench.write("orders", [b"more"]), timeout_s=30)

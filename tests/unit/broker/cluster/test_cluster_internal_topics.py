@@ -1,4 +1,4 @@
-"""Clients write nothing to `__consumer_offsets`, however it is configured."""
+"""Clients cannot write to `__consumer_offsets`, however it is configured."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def bench() -> Iterator[ClusterBench]:
 
 @pytest.mark.parametrize("policy", ["compact", "delete"])
 def test_a_producer_is_refused(bench: ClusterBench, policy: str) -> None:
-    """Batches of a topic that is not compacted take a shorter way to the log."""
+    """Batches of a topic that is not compacted take a shorter path to the log."""
 
     async def produce() -> None:
         found = await bench.broker(1).groups.coordinator_of("g")

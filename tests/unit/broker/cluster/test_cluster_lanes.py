@@ -1,4 +1,4 @@
-"""A replica that has far to go is fetched beside the live ones."""
+"""A replica that is far behind is fetched on a separate connection from the live ones."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_replica_that_was_away_catches_up_beside_the_live_ones_and_joins_them(
 
 
 def test_a_new_partition_does_not_wait_for_the_silence_of_the_others(bench: ClusterBench) -> None:
-    """Nor is the connection of the others given up for it."""
+    """Nor is the connection of the others closed for it."""
     bench.run(bench.create("first", partitions=3))
     bench.until_in_sync("first")
     bench.world.run_for(2)

@@ -1,4 +1,4 @@
-"""Brokers whose leases end while they live: they go on as what they were, with all they have."""
+"""Brokers whose leases expire while they run: they resume their roles with all their data."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_memory_is_kept_when_a_lease_is_lost(bench: ClusterBench, factor: int) -
 
 
 def test_memory_is_kept_when_the_coordination_store_was_away(bench: ClusterBench) -> None:
-    """All leases end for their owners; the records of a topic in memory are there when it is back."""
+    """All leases expire for their owners; the records of a memory topic are present when the store is back."""
     bench.run(bench.create("orders", ottla_durability="memory"))
     bench.until_in_sync("orders")
     bench.run(bench.write("orders", VALUES))
@@ -81,7 +81,7 @@ def test_memory_is_kept_when_the_coordination_store_was_away(bench: ClusterBench
 
 
 def test_a_broker_with_a_failed_log_comes_back_as_the_next_incarnation(bench: ClusterBench) -> None:
-    """What it says of its failed logs is a part of its registration."""
+    """Its failed logs are part of its registration."""
     bench.run(bench.create("orders", partitions=3))
     bench.until_in_sync("orders")
     before = epoch(bench, 1)
@@ -93,7 +93,7 @@ def test_a_broker_with_a_failed_log_comes_back_as_the_next_incarnation(bench: Cl
 
 
 def test_a_broker_that_fails_to_follow_its_cluster_leads_no_more_and_says_so() -> None:
-    """A bug somewhere in it must not leave a leader that hears nothing of the elections of others."""
+    """A bug must not leave a leader that is unaware of elections."""
     with SimWorld(1) as world:
         bench = ClusterBench(world)
         bench.run(bench.create("orders"))
@@ -109,7 +109,7 @@ def test_a_broker_that_fails_to_follow_its_cluster_leads_no_more_and_says_so() -
 def test_a_timer_that_is_early_is_no_reason_to_lead_for_longer(
     bench: ClusterBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """uvloop's were, one in four. A renewal that hangs must not be what ends it then."""
+    """One in four of uvloop's timers fired early. The lease must end even if a renewal hangs."""
     member = membership(bench, 1)
     assert member.lease is not None
 
@@ -153,8 +153,8 @@ def name_the_log(bench: ClusterBench, leader: int, partition: Partition) -> Erro
 def test_a_request_after_the_deadline_finds_no_leader(
     bench: ClusterBench, request_of: Callable[[ClusterBench, int, Partition], ErrorCode]
 ) -> None:
-    """A process that was paused reads its sockets before its timers: what came meanwhile is not for a leader whose
-    place others may have taken."""
+    """A paused process reads its sockets before its timers: a leader that may have been replaced must not serve
+    requests that arrived meanwhile."""
     bench.run(bench.create("orders"))
     bench.until_in_sync("orders")
     bench.run(bench.write("orders", VALUES))

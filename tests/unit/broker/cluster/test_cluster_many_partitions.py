@@ -1,4 +1,4 @@
-"""A record costs what is new, not how many partitions its brokers share."""
+"""The cost of a record does not depend on how many partitions its brokers share."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def bench() -> Iterator[ClusterBench]:
 
 
 class Calls:
-    """How often a method was called since the last look."""
+    """Counts the calls of a method since the last reading."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> None:
         self.count = 0
@@ -50,7 +50,7 @@ class Calls:
 
 
 def test_a_record_is_not_looked_for_in_all_partitions(bench: ClusterBench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither by its leader nor by its followers."""
+    """Neither its leader nor its followers scan all partitions for a record."""
     bench.run(bench.create(TOPIC, ottla_durability="memory"))
     bench.run(bench.create(QUIET, partitions=QUIET_COUNT, ottla_durability="memory"))
     for index in range(QUIET_COUNT):
@@ -65,15 +65,15 @@ def test_a_record_is_not_looked_for_in_all_partitions(bench: ClusterBench, monke
         return bench.world.clock.monotonic_ms() - began_ms
 
     took_ms = bench.run(write_all())
-    # All of them are looked at twice a second, by six pairs of brokers; a record has two followers.
+    # All partitions are scanned twice a second by six pairs of brokers; a record has two followers.
     all_of_them = (took_ms / 500 + 2) * 2 * (QUIET_COUNT + 1)
     assert looks.count < all_of_them + RECORDS * 2 * 4
     assert questions.count < all_of_them + RECORDS * 2 * 4
-    assert all_of_them < RECORDS * QUIET_COUNT  # else this would say nothing
+    assert all_of_them < RECORDS * QUIET_COUNT  # else this would show nothing
 
 
 class Session:
-    """A follower by hand, in the name of one that is not there any more."""
+    """A fetch session sent by the test in the name of a stopped follower."""
 
     def __init__(self, bench: ClusterBench, leader: int, follower: int, topic: str) -> None:
         self.broker: Broker = bench.broker(leader)
@@ -99,7 +99,7 @@ class Session:
     async def fetch(
         self, *named: FetchPartition, wait_ms: int = 0, bytes_max: int = 1 << 20, forget: tuple[int, ...] = ()
     ) -> dict[int, tuple[ErrorCode, bool, int]]:
-        """What is said of partitions: the error, whether there are records, the watermark."""
+        """Returns per partition the error, whether there are records, and the high watermark."""
         request = FetchRequest(
             self._member.broker_id,
             wait_ms,
@@ -126,7 +126,7 @@ class Session:
 
 
 def two_of_a_leader(bench: ClusterBench) -> tuple[int, int, list[Partition]]:
-    """The leader of two partitions, a broker that follows both and is dead, and the partitions."""
+    """Returns the leader of two partitions, a stopped broker that follows both, and the partitions."""
     bench.run(bench.create(TOPIC, partitions=4, ottla_durability="memory"))
     for index in range(4):
         bench.until_in_sync(TOPIC, index)
@@ -138,7 +138,7 @@ def two_of_a_leader(bench: ClusterBench) -> tuple[int, int, list[Partition]]:
 
 
 async def write(bench: ClusterBench, value: bytes, partition: Partition) -> None:
-    """Taken before anybody finds out that a follower is not there."""
+    """Appends before the leader notices that a follower is down."""
     async with Producer(bench.bootstrap, acks=1, idempotence=False) as producer:
         await producer.send(TOPIC, value, partition=partition.index)
 
@@ -180,7 +180,7 @@ def test_a_fetch_that_waits_hears_of_each_of_its_partitions(bench: ClusterBench)
                 found = await session.fetch(*named, wait_ms=400)
                 await writing
                 assert found[second.index][1], count
-                assert bench.world.clock.monotonic_ms() - began_ms < 400  # it was woken, and not at its end
+                assert bench.world.clock.monotonic_ms() - began_ms < 400  # it was woken before its timeout
 
     bench.run(work())
 
@@ -212,7 +212,7 @@ def test_a_session_that_ends_or_forgets_is_not_told_any_more(bench: ClusterBench
             assert told() == [count + 1 for count in before]
             await session.fetch(forget=(second.index,))
             assert told() == [before[0] + 1, before[1]]
-            session._epoch = 0  # a new session in place of this one, with nothing in it
+            session._epoch = 0  # an empty new session in place of this one
             await session.fetch()
             assert told() == before
 

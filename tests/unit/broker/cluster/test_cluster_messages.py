@@ -1,4 +1,4 @@
-"""How many messages replication takes: on a small machine they are what a record costs."""
+"""The number of messages that replication sends: on a small machine they are the cost of a record."""
 
 from __future__ import annotations
 

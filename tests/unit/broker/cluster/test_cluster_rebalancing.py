@@ -1,4 +1,4 @@
-"""Leaders go back to where they should be."""
+"""Leadership returns to the preferred replicas."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def world() -> Iterator[SimWorld]:
 
 
 def with_a_restarted_broker(world: SimWorld, **properties: str) -> tuple[ClusterBench, dict[int, int]]:
-    """A cluster in which broker 2 has been away, and who led what before that."""
+    """Returns a cluster in which broker 2 was restarted, and the leaders before that."""
     named = {name.replace("_", "."): value for name, value in properties.items()}
     bench = ClusterBench(world, properties=named)
     bench.run(bench.create("orders", partitions=PARTITIONS))

@@ -38,7 +38,7 @@ async def connect(bench: ClusterBench, number: int) -> Connection:
 
 
 def send(connection: Connection, acks: int, *, partitions: int) -> asyncio.Future[memoryview]:
-    """One batch for each of so many partitions: requests for one partition are handled in runs."""
+    """Sends one batch to each of that many partitions: requests for one partition are handled in runs."""
     batches = [(index, batch_of([b"new"])) for index in range(partitions)]
     body = encode_produce_request(VERSION, None, acks, 60_000, [("orders", batches)])
     return connection.request(PRODUCE, VERSION, body, what="producing")
@@ -92,7 +92,7 @@ def test_requests_that_wait_are_told_and_never_acknowledged(
 
 
 def test_the_same_leader_in_a_later_epoch_acknowledges_nothing_of_the_earlier_one(bench: ClusterBench) -> None:
-    """It waits for its disk, stops leading, and leads again: who waited was told, whatever became of it."""
+    """It waits for its disk, stops leading, and leads again: pending requests have been answered in any case."""
     bench.run(bench.create("orders", factor=1, ottla_durability="disk"))
     leader = bench.leader("orders")
     bench.run(bench.write("orders", [b"old"]))

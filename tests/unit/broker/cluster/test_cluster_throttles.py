@@ -1,4 +1,4 @@
-"""Replicas that are moved with a throttle, in virtual time: the rate is kept, and nobody else notices it."""
+"""Replicas moved with a throttle, in virtual time: the rate is kept, and other traffic is unaffected."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RATE = 500_000
 VALUE_BYTES = 50_000
 MOVED_BYTES = 80 * VALUE_BYTES
 SLACK_BYTES = RATE + 2 * 1024 * 1024
-"""A second's worth is saved up at most, and one round is under way."""
+"""At most a second's worth is saved up, and one round is in flight."""
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def reassign(bench: ClusterBench, topic: str, replicas: list[int]) -> None:
 
 
 def with_data(bench: ClusterBench, topic: str) -> tuple[int, int]:
-    """Its leader, and a broker that has no replica of it."""
+    """Creates the topic with data; returns its leader and a broker without a replica of it."""
     bench.run(bench.create(topic, factor=2))
     bench.until_in_sync(topic, count=2)
     bench.run(bench.write(topic, [bytes([number]) * VALUE_BYTES for number in range(MOVED_BYTES // VALUE_BYTES)]))
@@ -66,7 +66,7 @@ def followed_bytes(bench: ClusterBench, number: int, topic: str) -> int:
 
 
 def move(bench: ClusterBench, topic: str, leader: int, new: int) -> float:
-    """Moves the other replica, and returns how long that took. The rate holds at each moment of it."""
+    """Moves the other replica and returns how long that took. Checks the rate at each moment of it."""
     began_s = bench.world.clock.seconds()
     reassign(bench, topic, [leader, new])
 
@@ -134,7 +134,7 @@ def test_replicas_in_sync_are_never_throttled(bench: ClusterBench) -> None:
 
 
 def test_other_partitions_of_the_same_brokers_do_not_notice(bench: ClusterBench) -> None:
-    """Their records travel on the same connections as those of the throttled one, for as long as it takes."""
+    """Their records share the connections of the throttled partition for the whole time."""
     leader, new = with_data(bench, "big")
     bench.run(bench.create("live", factor=4))
     bench.until_in_sync("live", count=4)

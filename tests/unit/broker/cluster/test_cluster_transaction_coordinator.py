@@ -1,4 +1,4 @@
-"""The transaction coordinator on three brokers: it goes in between, and who takes over finishes what was decided."""
+"""The transaction coordinator on three brokers: after a failover, the new one completes decided transactions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def version(request: pytest.FixtureRequest) -> int:
 
 
 async def committed(bench: ClusterBench, topic: str, count: int) -> list[bytes]:
-    """What a reader of committed records finds, once nothing is open any more and it is that many."""
+    """Returns the committed records once no transaction is open and there are that many."""
     while True:
         leader = bench.leader(topic)
         if leader != -1:
@@ -53,7 +53,7 @@ async def committed(bench: ClusterBench, topic: str, count: int) -> list[bytes]:
 
 
 def coordinator_of(bench: ClusterBench, session: Session) -> int:
-    """The broker that leads its partition; waits until there is one."""
+    """Returns the leader of its partition; waits until there is one."""
     index = partition_of(session.name, STATE_PARTITIONS)
     bench.until(lambda: bench.leader(STATE_TOPIC, index) != -1)
     return bench.leader(STATE_TOPIC, index)
@@ -67,7 +67,7 @@ def lose_markers(bench: ClusterBench, number: int, monkeypatch: pytest.MonkeyPat
 
 
 def test_commits_and_aborts(bench: ClusterBench, version: int) -> None:
-    """On partitions that different brokers lead, some of them not the coordinator."""
+    """On partitions with different leaders, some of them not the coordinator."""
     session = Session(bench, "writer", version=version)
 
     async def work() -> None:
@@ -86,7 +86,7 @@ def test_commits_and_aborts(bench: ClusterBench, version: int) -> None:
 def test_a_coordinator_that_goes_after_the_decision(
     bench: ClusterBench, version: int, commit: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its markers were not sent: whoever takes over sends them."""
+    """Its markers were not sent: the new coordinator sends them."""
     session = Session(bench, "writer", version=version)
 
     async def work() -> None:
@@ -130,7 +130,7 @@ def test_a_coordinator_that_goes_before_the_decision(bench: ClusterBench, versio
 
 
 def test_a_leader_that_cannot_be_reached_gets_its_marker_later(bench: ClusterBench, version: int) -> None:
-    """The transaction is complete only then: all markers come before its end (safety: last-stable-offset)."""
+    """The transaction is complete only then: all markers precede its end (safety: last-stable-offset)."""
     leader = bench.leader(TOPIC)
     name = next(name for name in map(str, range(100)) if _is_led_by_others(bench, name, leader))
     session = Session(bench, name, version=version)
@@ -145,7 +145,7 @@ def test_a_leader_that_cannot_be_reached_gets_its_marker_later(bench: ClusterBen
 
     async def begin_to_end() -> asyncio.Task[ErrorCode]:
         ending = asyncio.ensure_future(session.end(commit=True))
-        await asyncio.sleep(60)  # the leader is not in sync any more, as a follower of the coordinator
+        await asyncio.sleep(60)  # the leader is no longer in sync as a follower of the coordinator
         return ending
 
     ending = bench.run(begin_to_end())
@@ -158,7 +158,8 @@ def test_a_leader_that_cannot_be_reached_gets_its_marker_later(bench: ClusterBen
 
 
 def test_no_marker_before_the_decision_is_committed(bench: ClusterBench, version: int) -> None:
-    """Not even on the coordinator's own broker: a failover could still undo it (safety: last-stable-offset)."""
+    """Not even on the coordinator's own broker: a failover could still undo the decision (safety:
+    last-stable-offset)."""
     leader = bench.leader(TOPIC)
     name = next(name for name in map(str, range(100)) if not _is_led_by_others(bench, name, leader))
     session = Session(bench, name, version=version)
@@ -189,7 +190,7 @@ def _is_led_by_others(bench: ClusterBench, name: str, leader: int) -> bool:
 
 
 def test_a_transaction_of_a_producer_that_is_gone_times_out(bench: ClusterBench, version: int) -> None:
-    """Also if its coordinator goes meanwhile: the next one knows when it began."""
+    """Also if its coordinator fails meanwhile: the next one knows when the transaction began."""
     session = Session(bench, "gone", version=version, timeout_ms=20_000)
 
     async def before() -> None:
@@ -229,7 +230,7 @@ def test_whoever_comes_later_fences(bench: ClusterBench, version: int) -> None:
 
 
 def test_a_batch_that_is_part_of_no_transaction_is_refused(bench: ClusterBench) -> None:
-    """A late one of a client that names its partitions: its coordinator does not know of it (KIP-890)."""
+    """A late batch of a client that adds its partitions explicitly: its coordinator does not know of it (KIP-890)."""
     session = Session(bench, "late", version=0)
 
     async def work() -> None:
@@ -280,7 +281,7 @@ def test_a_group_coordinator_that_goes_in_the_middle_of_a_transaction(bench: Clu
 
 
 def test_the_topic_of_a_transaction_is_deleted(bench: ClusterBench, version: int) -> None:
-    """Nothing is left to mark there, and the rest of the transaction ends as it was decided."""
+    """No marker is needed there, and the rest of the transaction ends as decided."""
     session = Session(bench, "writer", version=version)
 
     async def work() -> None:

@@ -1,4 +1,5 @@
-"""Transactions in replicated partitions: leaders that go, markers that are cut off, followers that know the same."""
+"""Transactions in replicated partitions: leaders that fail, markers that are truncated, followers with the same
+state."""
 
 from __future__ import annotations
 
@@ -57,7 +58,7 @@ async def peer_of(bench: ClusterBench, number: int) -> AsyncIterator[Peer]:
 
 
 def begin(bench: ClusterBench, durability: str) -> int:
-    """The leader of a topic on three brokers."""
+    """Creates a topic on three brokers and returns its leader."""
     bench.run(bench.create(TOPIC, ottla_durability=durability))
     bench.until_in_sync(TOPIC)
     return bench.leader(TOPIC)
@@ -200,7 +201,7 @@ def test_a_broker_that_comes_back_knows_its_transactions(bench: ClusterBench) ->
 
 
 class SlowAtFirst:
-    """A coordinator that takes its time for the first question."""
+    """A coordinator that is slow on the first request."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -230,7 +231,7 @@ def test_a_connection_waits_for_the_coordinator_of_its_first_batch(bench: Cluste
 
 
 class Meanwhile:
-    """A coordinator that says yes, and something happens before its answer comes."""
+    """A coordinator that approves, with an event before its reply arrives."""
 
     def __init__(self, happen: Callable[[], None]) -> None:
         self._happen: Callable[[], None] | None = happen
@@ -252,8 +253,8 @@ def give_up_and_lead_again(partition: Partition) -> None:
 
 @pytest.mark.parametrize(("version", "told"), [(11, ErrorCode.not_leader_or_follower), (12, NONE)])
 def test_a_leader_that_has_forgotten_what_it_asked(bench: ClusterBench, version: int, told: ErrorCode) -> None:
-    """It asks again by itself, or the producer comes again to whoever leads. An error that ends the transaction would
-    be wrong: nothing is wrong with the transaction."""
+    """It verifies again by itself, or the producer retries with the new leader. An error that aborts the transaction
+    would be wrong: the transaction is valid."""
     bench.run(bench.create(TOPIC, factor=1))
     leader = bench.leader(TOPIC)
     partition = bench.partition(leader, TOPIC)
@@ -268,7 +269,8 @@ def test_a_leader_that_has_forgotten_what_it_asked(bench: ClusterBench, version:
 
 @pytest.mark.parametrize("version", [11, 12])
 def test_a_partition_that_comes_to_be_led_while_others_are_asked_for(bench: ClusterBench, version: int) -> None:
-    """It was not asked for: it is not taken unasked, and the producer is not told that its transaction is wrong."""
+    """It was not verified: it is not accepted unverified, and the producer gets no error that aborts the
+    transaction."""
     bench.run(bench.create(TOPIC, partitions=4, factor=1))
     leaders = [bench.leader(TOPIC, at) for at in range(4)]
     leader = next(number for number in bench.ids if leaders.count(number) > 1)

@@ -1,4 +1,4 @@
-"""How followers learn how far everybody has got."""
+"""How followers learn the high watermark."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_follower_that_comes_back_learns_the_watermark_at_once(bench: ClusterB
 
 
 def test_a_stream_takes_the_watermark_along(bench: ClusterBench) -> None:
-    """No more fetches than without: the next records come before the watermark has to be told by itself."""
+    """No additional fetches: the next records arrive before the high watermark has to be sent separately."""
     count = 400
 
     async def stream() -> None:
@@ -79,8 +79,8 @@ def test_a_slow_stream_is_not_followed_by_many_fetches(bench: ClusterBench) -> N
 
 @pytest.mark.parametrize("after_s", [2.0, 2.1, 2.2, 2.3])
 def test_a_broker_that_goes_leaves_the_watermark_behind(bench: ClusterBench, after_s: float) -> None:
-    """With two replicas and min.insync.replicas=2 the last one alone could not move it: nobody could read what was
-    acknowledged before the other is back."""
+    """With two replicas and min.insync.replicas=2 the remaining one could not advance it alone: acknowledged records
+    would be unreadable until the other is back."""
     bench.run(bench.create("orders", factor=2, min_insync_replicas="2"))
     bench.until_in_sync("orders", count=2)
     leader = bench.leader("orders")

@@ -1,4 +1,4 @@
-"""A follower by itself: what it asks its leader for, and what it does with each answer."""
+"""A follower by itself: its requests to the leader, and its handling of each reply."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EPOCH = 5
 
 @dataclass
 class Cuts:
-    """Stands where the broker of a cluster stands: it cuts a partition's log when the test says so."""
+    """Stands in for the cluster's broker: it truncates a partition's log, and the test completes it."""
 
     due: list[tuple[str, int, Completion]] = field(default_factory=list)
 
@@ -102,7 +102,7 @@ async def test_it_takes_what_follows_on_and_shows_no_more_than_it_has(bench: Ben
     ids=["a-gap", "a-later-epoch", "a-flipped-byte", "a-torn-batch"],
 )
 async def test_what_does_not_fit_is_not_taken(bench: Bench, records: bytes) -> None:
-    """A torn batch is no error: an answer may end in the middle of one."""
+    """A torn batch is no error: a reply may end in the middle of one."""
     error = bench.take(records, watermark=1)
     assert bench.ends == (0, 0)
     is_torn = records == batch(0, 2)[:-3]
@@ -139,7 +139,7 @@ async def test_it_waits_until_a_cut_is_over(bench: Bench) -> None:
 async def test_after_a_cut_below_the_watermark_new_records_are_hidden_until_they_are_said_to_be_visible(
     bench: Bench,
 ) -> None:
-    """Only an unclean election brings this about: then readers must not see what is not committed yet."""
+    """Only an unclean election causes this: readers must not see records that are not committed yet."""
     bench.take(batch(0, 2, EPOCH - 2) + batch(2, 4, EPOCH - 1), watermark=6)
     assert bench.ends == (6, 6)
     bench.take(diverging=(EPOCH - 2, 2))

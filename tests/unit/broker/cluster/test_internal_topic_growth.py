@@ -1,4 +1,4 @@
-"""Internal topics are created on the brokers that are there, and get their other replicas when more brokers join."""
+"""Internal topics are created on the available brokers, and get their other replicas when more brokers join."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STATE = {"transaction.state.log.num.partitions": "2"}
 
 
 def layouts(bench: GroupsCluster, topic: str, number: int = 1) -> list[tuple[tuple[int, ...], int]]:
-    """The replicas of each partition, sorted, and how many are in sync, as one broker tells them."""
+    """Returns the sorted replicas of each partition and how many are in sync, as one broker reports them."""
     found = bench.broker(number).topics.get(topic)
     return [] if found is None else [(tuple(sorted(each.replicas)), len(each.isr)) for each in found.layouts]
 
@@ -37,7 +37,7 @@ def is_placed(bench: GroupsCluster, topic: str, replicas: tuple[int, ...]) -> bo
 
 
 def ask_for_coordinator(bench: GroupsCluster, timeout_s: float = 30) -> None:
-    """As a client does: again and again."""
+    """Looks for the coordinator repeatedly, as a client does."""
     deadline = bench.world.now_s + timeout_s
     while not isinstance(found := bench.on(1, bench.broker(1).groups.coordinator_of("g")), Node):
         assert bench.world.now_s < deadline, found

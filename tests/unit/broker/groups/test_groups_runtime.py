@@ -1,4 +1,4 @@
-"""The group coordinator of one broker: loaded from its log, and from nothing else; what stands in its way."""
+"""The group coordinator of one broker: its state comes from its log alone; failures of loading and writing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NOT_COORDINATOR = Refused(ErrorCode.not_coordinator)
 
 
 def fill_up(bench: GroupsAlone) -> None:
-    """Others take all that is free, and what was kept back is used up too."""
+    """Fills the disk and uses up the reserved space."""
 
     def fail() -> None:
         raise OSError(errno.ENOSPC, "no space")
@@ -72,7 +72,7 @@ async def test_nothing_is_answered_before_the_log_is_loaded() -> None:
 
 
 async def test_loading_leaves_the_loop_its_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However large a log is: no turn of the loop replays more than a slice of it."""
+    """However large the log is, no iteration of the loop replays more than a slice of it."""
     bench = GroupsAlone(offsets_topic_num_partitions="1", ottla_tail_cache_bytes="0")
     await bench.ready()
     for number in range(200):
@@ -103,7 +103,7 @@ async def test_loading_leaves_the_loop_its_turns(monkeypatch: pytest.MonkeyPatch
 
 
 async def test_reads_wait_for_what_they_see() -> None:
-    """An offset that is committed and not synced may be lost: nobody is told of it."""
+    """An offset that is appended but not synced may be lost, so it is not returned."""
     bench = GroupsAlone()
     await bench.ready()
     await bench.ask(commit("g", 1))
@@ -133,7 +133,7 @@ async def test_a_full_disk_refuses_commits_and_loses_no_member() -> None:
 
 
 async def test_a_record_that_is_not_taken_ends_the_term(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The machine knows more than its log then. It is loaded anew, and knows what the log says."""
+    """The machine is then ahead of its log. It is reloaded and has the state of the log."""
     bench = GroupsAlone(offsets_topic_num_partitions="1")
     await bench.ready()
     await bench.ask(commit("g", 1))
@@ -196,7 +196,7 @@ async def test_whoever_waits_is_sent_away_when_the_broker_stops() -> None:
 
 
 async def test_deadlines_are_kept() -> None:
-    """A second member waits until the first one's session is over."""
+    """A second member waits until the first one's session expires."""
     bench = GroupsAlone()
     await bench.ready()
     first = await bench.member()
@@ -233,7 +233,7 @@ async def test_groups_are_listed_and_counted() -> None:
 
 
 async def test_a_copied_log_is_read_as_far_as_it_is_known() -> None:
-    """Records of later versions, and what no version would write, are passed over; the others count."""
+    """Records of later versions and invalid ones are skipped; the others count."""
     bench = GroupsAlone(offsets_topic_num_partitions="1")
     await bench.ready()
     await bench.ask(commit("g", 3))
@@ -265,7 +265,7 @@ async def test_a_consumer_hears_of_its_topic() -> None:
 
 
 async def test_a_compacted_log_says_the_same() -> None:
-    """Members came and went, offsets were committed again and again: what is left of it is loaded."""
+    """Members joined and left, offsets were committed repeatedly: the compacted log gives the same state."""
     bench = GroupsAlone(
         offsets_topic_num_partitions="1", log_cleaner_backoff_ms="100", offsets_topic_segment_bytes="4000"
     )

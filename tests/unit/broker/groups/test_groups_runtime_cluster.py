@@ -1,4 +1,4 @@
-"""Coordinators that move from broker to broker: nothing that was acknowledged is lost, and nobody who is alive."""
+"""Coordinators that move between brokers: nothing acknowledged is lost, and no live member is removed."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_whoever_waits_is_sent_to_the_new_coordinator(bench: GroupsCluster) -> N
 
 
 def test_whoever_waits_at_a_broker_that_is_cut_off_is_sent_away(bench: GroupsCluster) -> None:
-    """It does not hear who leads now; but its lease is over."""
+    """It does not know the new leader, but its lease has expired."""
     bench.ready()
     bench.member("g")
     old = bench.coordinator()
@@ -85,7 +85,7 @@ def test_whoever_waits_at_a_broker_that_is_cut_off_is_sent_away(bench: GroupsClu
     client = bench.programs[old].client
     assert client is not None
     bench.store.cut_off(client)
-    bench.until(waiting.done, 5)  # before any session is over
+    bench.until(waiting.done, 5)  # before any session expires
     assert waiting.result() == NOT_COORDINATOR
     bench.store.reconnect(client)
 
@@ -99,7 +99,7 @@ def test_a_broker_that_does_not_lead_says_so(bench: GroupsCluster) -> None:
 
 
 def test_what_is_not_replicated_is_not_answered(bench: GroupsCluster) -> None:
-    """Neither the commit nor a read that saw it. The next coordinator has never heard of it."""
+    """Neither the commit nor a read that saw it. The next coordinator does not have it."""
     bench.ready()
     bench.get(commit("g", 1))
     old = bench.coordinator()
@@ -121,7 +121,7 @@ def test_what_is_not_replicated_is_not_answered(bench: GroupsCluster) -> None:
 
 
 def test_a_coordinator_serves_only_what_is_committed(bench: GroupsCluster) -> None:
-    """It leads and has a commit, of which nobody knows whether others have it: it does not serve before they do."""
+    """It leads with a commit that may not be replicated: it does not serve before that is replicated."""
     bench.ready()
     bench.get(commit("g", 1))
     index, old = bench.index_of("g"), bench.coordinator()

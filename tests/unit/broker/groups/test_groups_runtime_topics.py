@@ -1,4 +1,4 @@
-"""What coordinators hear of topics, and the topic that they live on."""
+"""Changes of topics that coordinators are notified of, and the topic that stores their state."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_what_re2_does_not_take_is_refused(regex: str) -> None:
 
 
 def test_a_hostile_expression_costs_what_others_cost() -> None:
-    """With `re`, this one takes longer than anyone waits."""
+    """With `re` this expression would practically never finish."""
     pattern = compile_pattern("(a+)+b")
     assert not isinstance(pattern, Refused)
     assert pattern.fullmatch("a" * 249) is None
@@ -126,7 +126,7 @@ async def test_a_regex_that_is_subscribed_to_finds_new_topics() -> None:
 
 
 async def test_a_regex_is_resolved_after_the_heartbeat_that_brings_it() -> None:
-    """Topics by name are assigned at once, those that match with the next heartbeat."""
+    """Topics by name are assigned at once, matching topics with the next heartbeat."""
     bench = GroupsAlone()
     await bench.ready()
     named = await bench.create("named")
@@ -197,4 +197,4 @@ async def test_partitions_without_groups_take_no_space() -> None:
     await bench.ready()
     await bench.settle(3000)
     partitions = [bench.partition(OFFSETS_TOPIC, index) for index in range(50)]
-    assert not any(partition.log.segments[-1].allocated_end for partition in partitions)  # type: ignore[union-attr]  # they are files
+    assert not any(partition.log.segments[-1].allocated_end for partition in partitions)  # type: ignore[union-attr]  # all are files

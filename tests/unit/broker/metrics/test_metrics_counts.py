@@ -1,4 +1,4 @@
-"""Numbers move by exactly what was done."""
+"""Counters change by exactly the work that was done."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def caller() -> AsyncIterator[Caller]:
 
 
 def produce_frame(*batches: bytes, acks: int = -1, topic: str = "t") -> bytearray:
-    """One request; the batches go to partitions 0, 1, ..."""
+    """Encodes one request; the batches go to partitions 0, 1, ..."""
     body = encode_produce_request(9, None, acks, 5000, [(topic, list(enumerate(batches)))])
     return bytearray(request_header(PRODUCE, 9, 1, "test") + b"".join(body))
 
@@ -74,7 +74,7 @@ async def test_what_producers_write(caller: Caller) -> None:
 
 
 async def test_a_run_counts_as_its_requests(caller: Caller) -> None:
-    await caller.produce("t")  # which makes room for more
+    await caller.produce("t")  # which makes space for more
     now_ms = caller.broker.clock.now_ms()
     frames = [memoryview(produce_frame(batch(records, now_ms))) for records in (1, 2, 3, 4)]
     reply, taken = dispatch_run(caller.broker, caller.connection, frames, 0, 32)
@@ -190,7 +190,7 @@ def test_error_codes_are_found_wherever_they_are() -> None:
 
 
 def error_fields(type_: Any, path: str = "") -> Iterator[str]:
-    """The paths of all fields of a reply that hold error codes, by their names."""
+    """Returns the paths of all fields of a reply that hold error codes, by their names."""
     for field in fields(type_):
         if field.name.endswith("error_code"):
             yield f"{path}{field.name}"

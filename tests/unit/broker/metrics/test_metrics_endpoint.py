@@ -1,4 +1,4 @@
-"""The small HTTP server: what it answers, and what it does not let clients do to it."""
+"""The small HTTP server: its replies, and its protection against misbehaving clients."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def ask(
 
 
 async def send(endpoint: MetricsEndpoint, data: bytes) -> bytes:
-    """Everything that comes back until the server closes."""
+    """Returns all bytes received until the server closes."""
     reader, writer = await asyncio.open_connection("127.0.0.1", endpoint.port)
     writer.write(data)
     try:
@@ -170,7 +170,7 @@ async def test_a_client_that_does_not_read_is_left(monkeypatch: pytest.MonkeyPat
         _, writer = await asyncio.open_connection("127.0.0.1", endpoint.port)
         writer.transport.pause_reading()  # type: ignore[attr-defined] # a transport that reads
         writer.write(b"GET /metrics HTTP/1.0\r\n\r\n")
-        while not page.asked or endpoint.connection_count:  # noqa: ASYNC110 - it tells nobody
+        while not page.asked or endpoint.connection_count:  # noqa: ASYNC110 - it has no event
             await asyncio.sleep(0.01)
         writer.transport.abort()
         page.body = BODY
@@ -181,7 +181,7 @@ async def test_it_ends_at_once_whoever_is_connected() -> None:
     page = Page()
     async with serving(page) as endpoint:
         reader, writer = await asyncio.open_connection("127.0.0.1", endpoint.port)
-        while not endpoint.connection_count:  # noqa: ASYNC110 - it tells nobody
+        while not endpoint.connection_count:  # noqa: ASYNC110 - it has no event
             await asyncio.sleep(0.01)
         endpoint.close()
         assert await asyncio.wait_for(_until_closed(reader), 10) == b""

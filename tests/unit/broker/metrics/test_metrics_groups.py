@@ -1,4 +1,4 @@
-"""The lag of groups as the coordinator tells it."""
+"""The lag of groups as the coordinator reports it."""
 
 from __future__ import annotations
 

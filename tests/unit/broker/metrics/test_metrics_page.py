@@ -1,4 +1,4 @@
-"""The text that Prometheus reads, and the names in it."""
+"""The text format for Prometheus, and its names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the brokers of `ottla up` serve their metrics."""
+"""The ports of the metrics endpoints of `ottla up`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A page is made while the broker works: in slices, of what there is at that moment."""
+"""A page is rendered while the broker works: in slices, with current values."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ async def test_connections_and_requests_in_flight() -> None:
         assert (await page_of(watched)).value("ottla_connections") == 0
         _, writer = await asyncio.open_connection(*address)
         writer.write(b"\x00\x00\x01\x00half a request")
-        while not watched.server.buffered_bytes:  # noqa: ASYNC110 - it tells nobody
+        while not watched.server.buffered_bytes:  # noqa: ASYNC110 - it has no event
             await asyncio.sleep(0.001)
         page = await page_of(watched)
         assert page.value("ottla_connections") == page.value("ottla_connections_accepted_total") == 1
@@ -109,7 +109,7 @@ async def test_connections_and_requests_in_flight() -> None:
 
 
 class LateClock(SimClock):
-    """Of a loop that is busy when a timer is due."""
+    """The clock of a loop that is busy when a timer is due."""
 
     def call_later(self, delay_ms: float, callback: Callable[[], None]) -> SimTimer:
         return super().call_later(delay_ms + 40, callback)
@@ -128,7 +128,7 @@ def test_a_loop_that_is_late_is_told(clock: SimClock, late_s: float) -> None:
 
 
 class Store:
-    """As far as this test needs one: answers late, or not at all."""
+    """A minimal store that replies late or not at all."""
 
     def __init__(self, clock: SimClock) -> None:
         self.clock = clock

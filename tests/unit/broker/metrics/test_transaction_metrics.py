@@ -1,4 +1,4 @@
-"""What the broker tells of transactions: as their coordinator, and as the leader of their partitions."""
+"""The metrics of transactions: as their coordinator, and as the leader of their partitions."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class Watching:
         return (await self.page()).value(f"ottla_{name}", **labels)
 
     async def ended(self) -> dict[tuple[str, str], float]:
-        """Those that have happened, by outcome and cause."""
+        """Returns the number of ended transactions by outcome and cause."""
         found = (await self.page()).matching("ottla_transactions_ended_total")
         return {(each.labels["outcome"], each.labels["cause"]): each.value for each in found if each.value}
 
     async def begin(self) -> tuple[int, int]:
-        """With a record in partition 0."""
+        """Begins a transaction with a record in partition 0."""
         begun = await init(self.caller)
         producer = begun.producer_id, begun.producer_epoch
         assert added(await add(self.caller, producer)) == [NONE]
@@ -149,7 +149,7 @@ async def test_a_commit_and_a_timeout(world: Watching) -> None:
     assert await world.ended() == {("commit", "producer"): 1, ("abort", "timeout"): 1}
 
 
-# -- those that hang -------------------------------------------------------------------------------------------------
+# -- hanging transactions --------------------------------------------------------------------------------------------
 
 
 async def hang(world: Watching) -> None:

@@ -1,4 +1,4 @@
-"""Which batches may enter a log, refusal by refusal, and the few that are changed on the way in."""
+"""Validation of batches before they are appended, error by error, and the few batches that are changed."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def records(count: int = 3, *, key: bytes | None = b"key", timestamp_ms: int = N
 
 
 def batch(**options: int) -> bytearray:
-    return encode_batch(records(), **options)  # type: ignore[arg-type]  # the options of encode_batch that are numbers
+    return encode_batch(records(), **options)  # type: ignore[arg-type]  # the numeric options of encode_batch
 
 
 def changed(at: int, layout: str, value: int, *, signed: bool = True) -> bytearray:
-    """A batch with one field of its header set, and a checksum that agrees."""
+    """Returns a batch with one header field changed and a matching checksum."""
     data = batch()
     pack_into(layout, data, at, value)
     if signed:
@@ -51,7 +51,7 @@ def refused(data: bytearray | None, config: TopicConfig | None = None) -> ErrorC
     return outcome.error
 
 
-# -- refusals ------------------------------------------------------------------------------------------------------
+# -- errors --------------------------------------------------------------------------------------------------------
 
 
 def test_a_batch_goes_in_as_it_came() -> None:
@@ -179,7 +179,7 @@ def bytes_stamped(data: bytearray) -> bytes:
     return bytes(twin)
 
 
-# -- the batches that are opened ---------------------------------------------------------------------------------
+# -- batches whose records are checked ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("codec", Compression)
@@ -232,7 +232,7 @@ def test_a_compression_bomb_is_not_unpacked(monkeypatch: pytest.MonkeyPatch, set
     assert refused(data, config_of(**settings)) is ErrorCode.message_too_large
 
 
-# -- the records that are named ------------------------------------------------------------------------------------
+# -- invalid records that are reported -----------------------------------------------------------------------------
 
 
 def rejection(data: bytearray, config: TopicConfig) -> Refused:

@@ -1,4 +1,4 @@
-"""The backlog of unacknowledged records: who waits, for how long, and in which order."""
+"""The backlog of unacknowledged records: which producers wait, for how long, and in which order."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Connection:
 
 @dataclass(eq=False)
 class Waiter:
-    """Appends one record of the given size when it may go on, and waits again if there is more to send."""
+    """Appends one record of the given size when it is woken, and waits again if there is more to send."""
 
     bench: Bench
     name: str
@@ -105,7 +105,7 @@ def test_waiters_go_on_in_their_order_until_it_is_full_again(bench: Bench) -> No
     assert bench.woken == ["a", "b"]
     bench.partition.release(bench.end)
     bench.clock.advance(1)
-    assert bench.woken == ["a", "b", "c", "a"]  # "a" and "b" went to the end of the line
+    assert bench.woken == ["a", "b", "c", "a"]  # "a" and "b" went to the end of the queue
 
 
 def test_one_that_is_gone_is_not_called(bench: Bench) -> None:
@@ -119,7 +119,7 @@ def test_one_that_is_gone_is_not_called(bench: Bench) -> None:
 
 
 def test_a_producer_with_nothing_in_flight_passes(bench: Bench) -> None:
-    """Up to twice the limit: many of them together are no pipeline of one, but they need memory too."""
+    """Up to twice the limit: producers with one request each cannot pipeline, but they need memory too."""
     bench.append(LIMIT + 1)
     idle, busy = Connection(unacknowledged=0), Connection(unacknowledged=1)
     assert not bench.backlog.holds_back(bench.partition, ALL, idle)
@@ -142,20 +142,20 @@ def drain(bench: Bench, rate: int, latency_ms: int) -> None:
 
 @pytest.mark.parametrize("rate", [1, 20, 1000])
 def test_the_limit_follows_the_rate_of_acknowledgements(bench: Bench, rate: int) -> None:
-    """In bytes a millisecond."""
+    """The rate is in bytes per millisecond."""
     drain(bench, rate, latency_ms=10)
     assert bench.backlog.limit_bytes == pytest.approx(min(max(rate * TARGET_MS, LIMIT), LIMIT_MAX), rel=0.05)
 
 
 @pytest.mark.parametrize(("latency_ms", "target_ms"), [(10, TARGET_MS), (150, 300.0), (900, TARGET_MS_MAX)])
 def test_slow_acknowledgements_raise_the_limit(bench: Bench, latency_ms: int, target_ms: float) -> None:
-    """Otherwise the pipeline would not be full, and the limit would lower the rate that it follows."""
+    """Otherwise the pipeline would not be full, and the limit would lower the rate from which it is computed."""
     drain(bench, 10, latency_ms)
     assert bench.backlog.limit_bytes == pytest.approx(10 * target_ms, rel=0.05)
 
 
 def test_a_cleared_backlog_leaves_no_sample(bench: Bench) -> None:
-    """The latency of a replica's next role is not measured from an append of the one before."""
+    """The latency in a replica's next role is not measured from an append in the previous one."""
     bench.is_disk_behind = True
     bench.wait("a", left=10_000)
     bench.append(1)
@@ -232,8 +232,8 @@ def test_producers_wait_for_a_disk_that_falls_behind(bench: Bench) -> None:
 
 
 def test_short_waits_count_towards_the_drain_rate(bench: Bench) -> None:
-    """Every acknowledgement comes after 20 ms, takes all and ends the wait: the cluster drains five times the limit in
-    the time that the limit is meant for, so the limit grows."""
+    """Every acknowledgement arrives after 20 ms, covers everything and ends the wait: the cluster drains five times the
+    limit within the target time, so the limit grows."""
     for _ in range(200):
         while not bench.backlog.is_full:
             bench.append(LIMIT // 4)

@@ -1,4 +1,4 @@
-"""Fetch sessions (KIP-227): what the stories in `tests/scenarios/fetch_sessions` leave out."""
+"""Fetch sessions (KIP-227): cases that `tests/scenarios/fetch_sessions` does not cover."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Sessions:
 
 
 def test_the_epoch_wraps_to_one() -> None:
-    """0 and -1 mean something else."""
+    """0 and -1 have special meanings."""
     sessions = Sessions()
     session = sessions.fetch(0, 0, ("t", 0)).session
     assert session is not None

@@ -1,4 +1,4 @@
-"""A batch of a producer is refused, and the next ones are on their way already."""
+"""A batch of a producer is rejected while the next ones are in flight."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def cluster() -> Iterator[ClusterBench]:
 
 
 def test_the_same_when_too_few_replicas_were_in_sync(cluster: ClusterBench) -> None:
-    """What the siege found: librdkafka takes all before an acknowledged batch for acknowledged; and what was out of
-    order it sends in a new epoch, together with what is there already."""
+    """Found by the siege: librdkafka considers all batches before an acknowledged one as acknowledged, and resends
+    out-of-order batches in a new epoch, together with ones that are already written."""
     cluster.run(cluster.create("orders", min_insync_replicas="3"))
     cluster.until_in_sync("orders")
     leader = cluster.leader("orders")
@@ -102,7 +102,7 @@ def test_what_is_remembered_is_bounded() -> None:
 
 
 def test_a_refusal_of_long_ago_does_not_count() -> None:
-    """The producer may have given the batch up, or have gone to another leader and come back."""
+    """The producer may have given up the batch, or have switched to another leader and back."""
     refused = RefusedBatches()
     refused.note(batch(7, 0, 3), REFUSED, 1000)
     refused.note(batch(7, 0, 4), REFUSED, 2000)

@@ -1,4 +1,4 @@
-"""Deadlines of many waits with one timer, and wake-ups gathered over a turn of the loop."""
+"""Deadlines of many waits with one timer, and wake-ups batched per iteration of the event loop."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_one_timer_serves_all() -> None:
 
 
 def test_waits_that_end_early_are_not_kept() -> None:
-    """A reader that polls thousands of times a second must not pile up what has long been answered."""
+    """A reader that polls thousands of times a second must not accumulate finished waits."""
     bench = Bench()
     for _ in range(10_000):
         bench.add(30_000, "x").ended = True

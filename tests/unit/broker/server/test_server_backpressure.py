@@ -77,7 +77,7 @@ class Serving:
         return await Client.connect(self.port)
 
     async def fill(self) -> list[Client]:
-        """Clients whose large requests take all memory for requests."""
+        """Clients whose large requests use up the memory for requests."""
         clients = [await self.connect() for _ in range(7)]
         for number, client in enumerate(clients):
             client.send(request(COROUTINE, number, bytes(160_000)))
@@ -167,7 +167,7 @@ async def test_a_full_backlog_stops_producers_alone_and_in_order() -> None:
         producer.send(b"".join(request(PRODUCE, number) for number in range(6)) + request(ECHO, 6))
         await stub.has_future(1)
         await settled()
-        assert stub.seen == [0, 1]  # the second one went over the limit
+        assert stub.seen == [0, 1]  # the second one exceeded the limit
         neighbour.send(request(ECHO, 100))
         assert await neighbour.reply_numbers(1) == [100]
         for number in range(6):

@@ -1,4 +1,4 @@
-"""The frame assembler: what it allocates, keeps and refuses. That it finds the frames is shown in tests/fuzz."""
+"""The frame assembler: what it allocates, keeps and rejects. tests/fuzz shows that it finds the frames."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def framed(*bodies: bytes) -> bytes:
 
 
 def feed(assembler: FrameAssembler, data: bytes) -> list[memoryview]:
-    """As a socket would: as much as the offered buffer takes at a time."""
+    """Feeds data as a socket would: as much as the offered buffer takes at a time."""
     frames: list[memoryview] = []
     rest = memoryview(data)
     while rest:
@@ -38,7 +38,7 @@ def feed(assembler: FrameAssembler, data: bytes) -> list[memoryview]:
 
 
 def memory_bytes(frame: memoryview) -> int:
-    """What the frame keeps alive."""
+    """The size of the memory that the frame keeps alive."""
     assert isinstance(frame.obj, bytearray)
     return len(frame.obj)
 

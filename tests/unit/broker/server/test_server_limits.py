@@ -94,7 +94,7 @@ async def test_buffered_requests_are_bounded_over_all_connections() -> None:
                 client.send(request(LATER, number * 100 + turn, bytes(60_000)))
         await until(lambda: server.buffered_bytes >= MIB)
         await settled()
-        # The frame that passes the limit and what each connection reads before it finds out.
+        # The frame that exceeds the limit, and what each connection reads before it notices.
         assert server.buffered_bytes < MIB + 20 * 65_000
         replies = [asyncio.create_task(client.reply_numbers(20)) for client in clients]
         answered: set[int] = set()
@@ -173,7 +173,7 @@ async def test_a_slow_reader_stops_being_served_not_others() -> None:
         await loop.sock_sendall(slow, b"".join(request(LARGE, number) for number in range(200)))
         await until(lambda: len(stub.seen) > 0)
         await settled()
-        # What the kernel's buffers take, and one high-water mark: far from 200 replies of a megabyte.
+        # The kernel's buffers and one high-water mark: far less than 200 replies of a megabyte.
         assert len(stub.seen) < 40
         assert await answers(port)
         received = bytearray(8)
@@ -260,7 +260,7 @@ async def test_thousands_of_half_open_connections() -> None:
 
 @contextmanager
 def no_descriptors_left() -> Iterator[None]:
-    """The next descriptor would be refused with EMFILE."""
+    """Uses up the file descriptors, so that the next one fails with EMFILE."""
     probe = socket.socket()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     next_descriptor = probe.fileno()

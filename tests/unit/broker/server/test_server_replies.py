@@ -1,4 +1,4 @@
-"""The server's replies: in the order of requests, whatever takes how long, and only ever to whom they belong."""
+"""The server's replies: in the order of requests, however long each takes, and only to their connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The beginning and the end of a server: the address, and that what was accepted is answered."""
+"""Start and stop of a server: its address, and replies to all accepted requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checkpoint file: whole, or not believed at all."""
+"""The checkpoint file is complete, or ignored altogether."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leader epochs of one log, as OffsetForLeaderEpoch asks for them."""
+"""Leader epochs of one log, for OffsetForLeaderEpoch."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def test_the_epoch_of_an_offset() -> None:
     [
         (1, (1, 10)),
         (2, (2, 30)),
-        (3, (2, 30)),  # nobody wrote in epoch 3: the largest below it, and where that ends
+        (3, (2, 30)),  # epoch 3 has no records: the largest below it, and its end
         (4, (2, 30)),
         (5, (5, 42)),  # the current one ends at the log's end
-        (6, (-1, -1)),  # not yet
+        (6, (-1, -1)),  # not yet started
         (0, (0, 0)),  # before the log's first epoch: ends where that begins
         (-1, (-1, -1)),
     ],

@@ -1,4 +1,4 @@
-"""One log on disk: what is acknowledged when, how it rolls, what it refuses, and the memory it holds."""
+"""One log on disk: when it acknowledges, how it rolls, what it rejects, and its memory."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_batches_of_one_turn_share_a_write() -> None:
 
 @pytest.mark.parametrize("durability", CLASSES)
 def test_writes_that_end_at_once(durability: str) -> None:
-    """A thousand tiny segments in one turn, each written before its call returns."""
+    """A thousand tiny segments in one iteration of the loop, each written before its call returns."""
     bench = LogBench(durability, inline=True, settings={"segment_bytes": "1024"}, limits=LARGE_JOURNAL)
     batches = bench.fill(batches=1500, value_bytes=900)
     assert len(bench.log().segments) == 1500
@@ -155,7 +155,7 @@ def test_a_sealed_segment_gives_its_spare_space_back() -> None:
     assert bench.disk.used_bytes <= used
 
 
-# -- refusals ------------------------------------------------------------------------------------------------------
+# -- errors --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("durability", CLASSES)
@@ -188,7 +188,7 @@ def test_a_full_disk_refuses_and_takes_again(durability: str) -> None:
 
 @pytest.mark.parametrize("inline", [False, True])
 def test_a_write_that_meets_a_full_disk_is_written_later(inline: bool) -> None:
-    """Space is reserved before; where that does not hold (another process took it), the bytes are kept and tried."""
+    """Space is reserved in advance; if another process took it, the bytes are kept and retried."""
     bench = LogBench("cache", inline=inline)
     bench.disk.faults.fail_write(path=".log", count=3, error=errno.ENOSPC)
     batch = bench.append()
@@ -224,7 +224,7 @@ def test_a_failed_log_refuses_and_serves() -> None:
     assert bench.read_all() == batches
 
 
-# -- the log's start -----------------------------------------------------------------------------------------------
+# -- log start offset ----------------------------------------------------------------------------------------------
 
 
 def test_a_new_start_is_told_when_it_is_durable() -> None:
@@ -345,7 +345,7 @@ def test_a_tail_of_nothing() -> None:
     assert cache.size_bytes == 0
 
 
-# -- look-ups by time ----------------------------------------------------------------------------------------------
+# -- lookups by time -----------------------------------------------------------------------------------------------
 
 
 def test_a_cold_read_is_a_read() -> None:
@@ -375,7 +375,7 @@ def test_an_error_of_the_disk_in_a_cold_read_is_an_error() -> None:
     assert bench.read(1) != []
 
 
-# -- times -----------------------------------------------------------------------------------------------------------
+# -- timestamps ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("durability", CLASSES)

@@ -1,4 +1,4 @@
-"""What keeps logs of one broker from harming one another or the machine."""
+"""Limits that keep the logs of a broker from harming one another or the machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SMALL_RING = JournalLimits(ring_bytes_max=64 * 1024, file_bytes_max=16 * 1024, g
 
 @pytest.mark.parametrize(("durability", "queue"), [("disk", "journal"), ("disk", "segment"), ("cache", "segment")])
 def test_a_disk_that_stands_still_does_not_fill_the_memory(durability: str, queue: QueueName) -> None:
-    """A full ring is back-pressure: requests that timed out are answered, but their batches still wait.
+    """A full ring causes back-pressure: requests that timed out are answered, but their batches still wait.
 
     (safety: journal-space)
     """

@@ -1,4 +1,4 @@
-"""Reads of a log on disk: from memory, from the page cache, from the disk; beside removal and beside damage."""
+"""Reads of a log on disk: from memory, from the page cache, from the disk; concurrent with removal and damage."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TEMPERATURES = ["tail", "page cache", "disk"]
 
 
 def cooled(bench: LogBench, temperature: str) -> None:
-    """Everything is flushed; what is read comes from where the test wants it."""
+    """Flushes everything, so that reads come from where the test wants."""
     bench.flush()
     if temperature != "tail":
         bench.shared.tail.forget(bench.log())
@@ -64,7 +64,7 @@ def test_nothing_is_read_from_the_bound_on(temperature: str) -> None:
     assert isinstance(part, Slice)
     assert split(part) == batches[2:4]
     assert part.next_offset == 8
-    # The bound lies inside the batch: it is not served in part, nor at all.
+    # The bound lies inside the batch: the batch is not served at all, not even in part.
     inside = log.read(4, 1 << 20, 5)
     inside = inside.run() if isinstance(inside, ColdRead) else inside
     assert inside == Slice([], 0, 4)
@@ -80,7 +80,7 @@ def test_reads_after_eviction_equal_reads_before() -> None:
     assert [bench.read_all(number) for number in range(2)] == appended
 
 
-# -- beside removal --------------------------------------------------------------------------------------------------
+# -- concurrent removal ----------------------------------------------------------------------------------------------
 
 
 def expire_all_but_the_last(bench: LogBench) -> None:
@@ -120,11 +120,11 @@ def test_a_read_never_brings_a_removed_file_back() -> None:
     assert bench.names() == left
 
 
-# -- beside damage ---------------------------------------------------------------------------------------------------
+# -- damage ----------------------------------------------------------------------------------------------------------
 
 
 def place_in_file(bench: LogBench, batches: list[bytes], number: int) -> tuple[str, int]:
-    """The file and position of a batch, as the log wrote them."""
+    """Returns the file and position of a batch, as the log wrote them."""
     log = bench.log()
     base = read_header(batches[number]).base_offset
     segment = max((s for s in log.segments if s.base_offset <= base), key=lambda s: s.base_offset)
@@ -176,7 +176,7 @@ def test_a_damaged_batch_is_refused_and_all_others_are_served(kind: str, from_di
 @pytest.mark.parametrize("with_index", [True, False], ids=["index", "no index"])
 @pytest.mark.parametrize("number", [0, 10, 22, 23, 39])
 def test_damage_survives_a_restart_as_damage(kind: str, durability: str, with_index: bool, number: int) -> None:
-    """Nothing is cut and neither start nor end move, whatever the restart reads."""
+    """Nothing is truncated and neither start nor end move, whatever the restart reads."""
     bench = LogBench(durability)
     batches = bench.fill(batches=40)
     bench.flush()
@@ -210,7 +210,7 @@ def test_two_damaged_places_in_one_segment() -> None:
     assert [part for part in seen if isinstance(part, list)] == [[b] for n, b in enumerate(batches) if n not in (4, 9)]
 
 
-# -- a wrong index ---------------------------------------------------------------------------------------------------
+# -- wrong index entries ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_two_damaged_places_in_one_segment() -> None:
     [*((byte, mask) for byte in range(16) for mask in (0x01, 0x40, 0xFF)), *((3, mask) for mask in range(2, 16))],
 )
 def test_a_damaged_index_neither_hides_nor_invents(byte: int, mask: int) -> None:
-    """Entry 3 of the index file is damaged in one byte: reads and look-ups by time are as without."""
+    """One byte of entry 3 of the index file is damaged: reads and lookups by time are unaffected."""
     bench = LogBench("disk")
     batches = bench.fill(batches=20)
     bench.flush()

@@ -1,4 +1,4 @@
-"""From the journal into synced segments: the order of it, and what happens when a step fails."""
+"""The flush from the journal to synced segments: its order, and failures of each step."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SEGMENT = "0" * 20 + ".log"
 
 
 class Acknowledgements:
-    """Stands where a partition stands."""
+    """Stands in for a partition."""
 
     def __init__(self, bench: LogBench, number: int = 0) -> None:
         self._log = bench.log(number)
@@ -54,7 +54,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
-# -- the order (safety: journal-space) -------------------------------------------------------------------------------
+# -- order (safety: journal-space) -----------------------------------------------------------------------------------
 
 
 def test_segment_then_directory_then_state_then_checkpoint(calls: list[str]) -> None:
@@ -87,7 +87,7 @@ def test_the_journal_is_released_after_the_checkpoint_is_durable() -> None:
 
 
 def test_the_state_says_no_more_than_the_segments_have(calls: list[str]) -> None:
-    """A state that is ahead of its log would answer a lost batch as a duplicate."""
+    """A state ahead of its log would answer a lost batch as a duplicate."""
     bench = LogBench("disk")
     bench.fill(batches=1)
     bench.append(producer=(7, 0, 0))
@@ -127,11 +127,11 @@ def test_only_logs_of_the_oldest_file_are_flushed_under_pressure() -> None:
     assert 0 < checkpoint.released_sequence < bench.journal.durable_sequence
 
 
-# -- a full ring is back-pressure, never a standstill ------------------------------------------------------------
+# -- a full ring causes back-pressure, not a deadlock ------------------------------------------------------------
 
 
 def test_more_than_the_ring_holds_at_once_is_taken_in_turns() -> None:
-    """What waits for the ring cannot keep the flush from making room in it."""
+    """Appends that wait for the ring cannot keep the flush from freeing it."""
     bench = LogBench("disk")
     batches = bench.fill(batches=300, value_bytes=1500)
     bench.settle(1000)
@@ -177,7 +177,7 @@ def test_stalled_segments_hold_acknowledgements_back_when_the_ring_is_full_and_l
 
 
 def test_who_asks_during_a_round_gets_another() -> None:
-    """A signal that the ring is full must not be lost because a round for something else is under way."""
+    """A signal that the ring is full must not be lost during a round for another reason."""
     bench = LogBench("disk", "cache")
     bench.fill(1, batches=3)
     bench.disk.stall("sync")
@@ -196,7 +196,7 @@ def test_who_asks_during_a_round_gets_another() -> None:
 
 @pytest.mark.parametrize("waiting", [False, True], ids=["one round", "another round waits"])
 def test_a_failed_sync_is_not_tried_again_on_the_same_file(waiting: bool) -> None:
-    """The second sync would succeed, and the pages are lost all the same."""
+    """The second sync would succeed although the pages are lost."""
     bench = LogBench("disk")
     batches = bench.fill(batches=10)
     bench.disk.faults.fail_sync(path=SEGMENT)
@@ -235,7 +235,7 @@ def test_a_failed_segment_is_written_anew_while_appends_go_on(operation: str) ->
 
 @pytest.mark.parametrize("batches_meanwhile", [0, 5, 60])
 def test_a_segment_that_is_written_anew_has_the_space_that_was_promised(batches_meanwhile: int) -> None:
-    """Accepted records have their space, although the disk is full by now (safety: full-disk)."""
+    """Accepted records have their space, although the disk is full now (safety: full-disk)."""
     bench = LogBench("disk", settings={"segment_bytes": str(1 << 20)})
     batches = bench.fill(batches=10)
     bench.disk.faults.fail_sync(path=SEGMENT)
@@ -251,7 +251,7 @@ def test_a_segment_that_is_written_anew_has_the_space_that_was_promised(batches_
     bench.disk.capacity_bytes = bench.disk.used_bytes
     for segment in log.segments:
         assert segment.appended_end <= segment.allocated_end
-        segment.file.allocate(0, segment.allocated_end)  # raises if that takes anything of the full disk
+        segment.file.allocate(0, segment.allocated_end)  # raises if that needs space on the full disk
     assert (log.written_end, log.failed) == (len(batches), None)
     bench.disk.capacity_bytes = None
     bench.restart("none")
@@ -268,7 +268,7 @@ def test_a_segment_that_fails_again_and_again_fails_the_log_and_loses_nothing() 
     assert bench.log().failed is not None
     assert isinstance(bench.append(), Refused)
     assert bench.read_all() == batches, "what was acknowledged stays readable"
-    # The other log is not drawn in, and the flusher still works.
+    # The other log is not affected, and the flusher still works.
     other = bench.fill(1, batches=30)
     bench.flush()
     bench.restart("none")
@@ -288,7 +288,7 @@ def test_a_failed_directory_sync_never_moves_the_recovery_point() -> None:
 
 
 def test_a_cache_log_whose_sync_fails_has_failed_and_the_journal_goes_on() -> None:
-    """What no journal entry waits for must not keep the journal's space."""
+    """A log without journal entries must not hold the journal's space."""
     bench = LogBench("disk", "cache")
     acknowledged = Acknowledgements(bench, 1)
     bench.fill(1, batches=50)
@@ -323,7 +323,7 @@ def test_a_failed_journal_ends_disk_logs_and_nothing_else() -> None:
     refused = bench.append(0)
     assert isinstance(refused, Refused)
     assert refused.error is ErrorCode.kafka_storage_error
-    # A log that had nothing in flight finds out with its next append, which is not acknowledged either.
+    # A log without pending appends finds out with its next append, which is not acknowledged either.
     bench.append(1)
     bench.settle()
     assert bench.log(1).acknowledged_end == 3
@@ -396,7 +396,7 @@ def test_a_full_disk_in_the_middle_of_a_flush_heals(path: str, monkeypatch: pyte
     assert bench.read_all(0) == batches
 
 
-# -- deleted meanwhile ---------------------------------------------------------------------------------------------
+# -- concurrent deletion -------------------------------------------------------------------------------------------
 
 
 def test_a_flush_does_not_bring_a_deleted_log_back() -> None:
@@ -419,8 +419,8 @@ def test_a_flush_does_not_bring_a_deleted_log_back() -> None:
 
 @pytest.mark.parametrize("case", ["many batches", "a new epoch"])
 def test_a_producer_that_is_far_ahead_of_the_journal_is_not_forgotten(case: str) -> None:
-    """Of its batches, only those that the journal does not have are still remembered. The state that says more stays,
-    and so do the segments from which the rest is learned, though they have expired."""
+    """Only those of its batches that are not in the journal are still remembered. The older state file, which has more,
+    stays, and so do the expired segments from which the rest is rebuilt."""
     bench = LogBench("disk", settings={"retention_ms": "1000", "segment_bytes": "1024"})
     for sequence in range(2):
         bench.append(producer=(7, 0, sequence), value_bytes=900)
@@ -435,7 +435,7 @@ def test_a_producer_that_is_far_ahead_of_the_journal_is_not_forgotten(case: str)
         bench.flush()
         bench.retain()
     assert bench.log().start_offset == 2
-    bench.disk.files.sync_dir(bench.store.directory_of(key_of(0)))  # whatever was removed is gone
+    bench.disk.files.sync_dir(bench.store.directory_of(key_of(0)))  # makes removals durable
     bench.restart("none")
     assert bench.log().start_offset == 2
     entry = bench.log().producers.get(7)
@@ -444,7 +444,7 @@ def test_a_producer_that_is_far_ahead_of_the_journal_is_not_forgotten(case: str)
 
 
 def test_nothing_is_flushed_while_a_segment_is_written_anew() -> None:
-    """Its file failed to sync, and would sync the next time: a checkpoint of that would be a lie."""
+    """Its file failed to sync, and the next sync would succeed: a checkpoint of that would be wrong."""
     bench = LogBench("disk", "disk")
     batches = bench.fill(batches=10)
     bench.disk.faults.fail_sync(path=SEGMENT)
@@ -472,7 +472,7 @@ def test_a_segment_written_anew_has_its_name_before_the_journal_forgets_it() -> 
     bench.disk.stall("journal")
     for sequence in range(15, 23):
         bench.append(producer=(7, 0, sequence))
-    # No state is written (the producer is too far ahead), and so nothing else syncs the directory.
+    # No state is written (the producer is too far ahead), so nothing else syncs the directory.
     bench.flusher.run(everything=True)
     bench.settle(1000)
     bench.flush()

@@ -1,5 +1,5 @@
-"""A start on a full disk: what was acknowledged is replayed into space that its segments have, and small files get what
-is kept back for them (safety: full-disk)."""
+"""A start on a full disk: acknowledged batches are replayed into the allocated space of their segments, and small files
+use the reserved space (safety: full-disk)."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ LARGE_RING = JournalLimits(ring_bytes_max=16 << 20, file_bytes_max=4 << 20, grou
 
 
 def fill_up(bench: LogBench) -> None:
-    """Others take all that is free."""
+    """Fills the rest of the disk."""
     bench.disk.capacity_bytes = bench.disk.used_bytes
 
 
 @pytest.fixture
 def greedy(monkeypatch: pytest.MonkeyPatch) -> list[LogBench]:
-    """Others are quick: whatever space a log's files give back is theirs. For the benches in the list."""
+    """Other programs take all space that the files of these benches give back."""
     benches: list[LogBench] = []
 
     def watch(owner: type, name: str, path_of: Callable[..., str]) -> None:
@@ -89,7 +89,7 @@ def test_it_starts_again_and_again_on_a_full_disk(greedy: list[LogBench]) -> Non
 
 
 def test_a_start_without_any_space_says_so_and_loses_nothing() -> None:
-    """The power failed, and others were quicker to take what had been allocated and never synced."""
+    """After a power cut, other programs took the space that was allocated and never synced."""
     bench = LogBench("disk", settings={"segment_bytes": str(64 << 20)}, limits=LARGE_RING)
     batches = bench.fill(batches=110, value_bytes=100_000)
     bench.crash("none")
@@ -97,7 +97,7 @@ def test_a_start_without_any_space_says_so_and_loses_nothing() -> None:
     with pytest.raises(OSError, match="free some space, nothing is lost") as caught:
         bench.start()
     assert caught.value.errno == errno.ENOSPC
-    bench.clock.advance(1000)  # what the attempts still had to do does not disturb the one that succeeds
+    bench.clock.advance(1000)  # pending work of the failed attempts does not disturb the one that succeeds
     bench.disk.capacity_bytes = bench.disk.used_bytes + (32 << 20)
     bench.start()
     bench.settle()
@@ -105,7 +105,7 @@ def test_a_start_without_any_space_says_so_and_loses_nothing() -> None:
 
 
 def test_attempts_that_failed_do_not_disturb_the_one_that_succeeds() -> None:
-    """The replay fills many segments; sealing them is background work, and it belongs to one attempt."""
+    """The replay fills many segments; sealing them is background work that belongs to one attempt."""
     bench = LogBench("disk")
     batches = bench.fill(batches=150, value_bytes=900)
     bench.crash("none")
@@ -120,7 +120,7 @@ def test_attempts_that_failed_do_not_disturb_the_one_that_succeeds() -> None:
 
 
 def test_space_that_was_allocated_stays_with_its_segment(greedy: list[LogBench]) -> None:
-    """More than the reserve: the journal's entries must go where they have been."""
+    """More than the reserve: the journal's entries must be replayed to their previous positions."""
     bench = LogBench("disk", settings={"segment_bytes": str(64 << 20)}, limits=LARGE_RING)
     greedy.append(bench)
     batches = bench.fill(batches=1)
@@ -132,7 +132,7 @@ def test_space_that_was_allocated_stays_with_its_segment(greedy: list[LogBench])
     assert bench.read_all() == batches
 
 
-# -- what is kept back -----------------------------------------------------------------------------------------------
+# -- reserved space --------------------------------------------------------------------------------------------------
 
 
 def disk_with(free_bytes: int) -> SimDisk:
@@ -151,7 +151,7 @@ def test_a_job_gets_as_much_as_it_needs_and_the_rest_stays() -> None:
     reserve.use_for(lambda: write_file(disk, "first", 2 * PIECE_BYTES))
     assert not reserve.is_held
     write_file(disk, "more ballast", disk.files.free_bytes("/data"))
-    # After a crash, another one finds what is left of it.
+    # After a crash, the next start finds the remaining reserve.
     again = SpaceReserve(disk.files, "/data")
     assert not again.hold()
     again.use_for(lambda: write_file(disk, "second", (PIECES - 2) * PIECE_BYTES))
@@ -217,7 +217,7 @@ def test_the_ring_of_these_tests_fits_into_the_reserve() -> None:
 
 
 def test_space_that_is_kept_holds_zeros_and_counts_as_spare() -> None:
-    """What was written and never acknowledged is gone; a clean stop gives the space of it back."""
+    """Written but unacknowledged bytes are discarded; a clean stop frees their space."""
     bench = LogBench("disk")
     batches = bench.fill(batches=2)
     bench.flush()

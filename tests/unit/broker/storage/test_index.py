@@ -1,4 +1,4 @@
-"""The sparse index: look-ups by bisection, and how little of its file is believed."""
+"""The sparse index: lookups by bisection, and validation of its file."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_an_offset_is_found_at_or_before_its_batch() -> None:
 
 def test_before_the_position_for_a_time_everything_is_older() -> None:
     index = index_of(*ENTRIES)
-    # The entry carries the maximum up to and including its own batch: the batch at 900 may be the first with 300.
+    # The entry has the maximum up to and including its own batch: the batch at 900 may be the first with 300.
     assert index.position_for_time(0) == 0
     assert index.position_for_time(100) == 0
     assert index.position_for_time(101) == 400
@@ -83,14 +83,14 @@ def test_an_entry_that_does_not_grow_ends_what_is_believed(entry: tuple[int, int
 
 @pytest.mark.parametrize("byte", range(ENTRY_BYTES))
 def test_a_flipped_bit_is_never_believed(byte: int) -> None:
-    """A wrong timestamp would hide records from a look-up by time, and nothing else could tell."""
+    """A wrong timestamp would hide records from a lookup by time, and nothing else would detect it."""
     data = bytearray(index_of(*ENTRIES).unpersisted())
     data[2 * ENTRY_BYTES + byte] ^= 0x01
     assert SparseIndex.parse(bytes(data), 1, 2000).last_entry() == ENTRIES[1]
 
 
 def test_zeros_are_no_index() -> None:
-    """What a power cut may leave of a file that had grown."""
+    """A power cut may leave zeros in a file that had grown."""
     assert SparseIndex.parse(bytes(ENTRY_BYTES * 4), 1, 2000).last_entry() is None
 
 
@@ -103,7 +103,7 @@ def test_truncation_forgets_entries_at_and_beyond() -> None:
 
 
 def test_a_half_noted_entry_is_not_there_yet() -> None:
-    """A disk thread writes the index out while the loop adds to it: whatever it sees must be whole entries."""
+    """A disk thread writes the index while the loop appends to it: it must see only complete entries."""
 
     class Spied(SparseIndex):
         __slots__ = ("seen",)
@@ -128,7 +128,7 @@ def test_a_half_noted_entry_is_not_there_yet() -> None:
 
 
 def test_entries_of_a_cut_end_do_not_come_back() -> None:
-    """A crash took the end of a segment, but not of its index: those entries name batches that are gone."""
+    """A crash removed the end of a segment, but not of its index: those entries name missing batches."""
     bench = LogBench("disk", settings={"segment_bytes": "100000"})
     old_ms = bench.clock.now_ms()
     kept = bench.fill(batches=10)
@@ -137,7 +137,7 @@ def test_entries_of_a_cut_end_do_not_come_back() -> None:
     bench.log().segments[0].persist_index()
     bench.disk.files.open(bench.log().segments[0].index_path).sync()
     bench.crash("all")
-    # What the journal has not got, a restart cuts.
+    # A restart truncates what the journal does not have.
     for name in bench.disk.files.list_dir("/data/journal"):
         bench.disk.files.remove(f"/data/journal/{name}")
     bench.start()
@@ -145,16 +145,16 @@ def test_entries_of_a_cut_end_do_not_come_back() -> None:
     bench.settle(100_000)
     new = bench.fill(batches=30)
     bench.flush()
-    # The index is not synced: a power cut may bring back what was there before.
+    # The index is not synced: a power cut may restore its earlier content.
     bench.restart("none")
     index = bench.log().segments[0].index
-    # By the index, nothing but the first ten batches is older than the new ones.
+    # According to the index, only the first ten batches are older than the new ones.
     assert index.position_for_time(old_ms + 50_000) <= sum(map(len, kept))
     assert bench.read_all() == kept + new
 
 
 def test_the_format_of_an_entry() -> None:
-    """Offset, position, maximum of timestamps, and a checksum of the three."""
+    """Offset, position, maximum timestamp, and a checksum of the three."""
     data = index_of((1, 2, 3)).unpersisted()
     assert len(data) == ENTRY_BYTES == 20
     assert Struct(">IIq").unpack_from(data) == (1, 2, 3)

@@ -1,4 +1,4 @@
-"""Directories of topics that the catalog does not have: removed if the topic was deleted, else kept.
+"""Directories of topics that are not in the catalog: removed if the topic was deleted, otherwise set aside.
 
 (safety: topic-identity)
 """
@@ -23,7 +23,7 @@ ASIDE = f"/data/set-aside/{log_name(key_of(0))}.journal"
 
 
 async def deletion(keep: Keep, nth: int | None, *, flushed: bool) -> tuple[BrokerBench, int]:
-    """A topic is deleted, and the power fails at that operation."""
+    """Deletes a topic and cuts the power at that operation."""
     bench = BrokerBench()
     topic = await bench.create("t", 2, durability="disk" if flushed else "cache")
     await bench.create("other")

@@ -1,4 +1,4 @@
-"""Data directories of earlier versions, whose index files have the suffix of Kafka's, still open."""
+"""Data directories of earlier versions, whose index files have Kafka's suffix, still open."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def index_names(bench: LogBench, suffix: str) -> list[str]:
 
 
 def made_legacy(bench: LogBench) -> None:
-    """The broker has stopped, and the directory is as an earlier version leaves it."""
+    """Stops the broker and converts the directory to an earlier version's form."""
     bench.flush()
     bench.crash("all")
     for name in index_names(bench, INDEX_SUFFIX):
@@ -71,7 +71,7 @@ def test_an_earlier_versions_directory_opens(durability: str) -> None:
 
 
 def test_an_index_that_an_earlier_version_has_overtaken_is_not_used() -> None:
-    """A downgrade and another upgrade: the files with the current names are older than their segments."""
+    """After a downgrade and another upgrade, the files with the current names are older than their segments."""
     bench, batches = legacy_bench("disk")
     names = index_names(bench, LEGACY_SUFFIX)
     last = bench.disk.files.read_file(bench.path(names[-1]))
@@ -116,7 +116,7 @@ def test_a_full_disk_has_no_room_for_the_longer_names(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("with_cut", [True, False])
 def test_a_swap_of_segments_that_an_earlier_version_decided(with_cut: bool) -> None:
-    """The index of a replaced segment must not be taken for that of the new one."""
+    """The index of a replaced segment must not be used for the new one."""
     bench, directory = LogBench("disk"), "/data/swapped"
     files = bench.disk.files
     files.make_dirs(directory)

@@ -1,4 +1,4 @@
-"""The journal lost payloads and still knows whose they were: their offsets are named, and never used again."""
+"""The journal lost payloads but still knows their logs: their offsets are reported as lost and never reused."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ BLOCK_BYTES = 4096
 
 
 class Entries:
-    """Log 0 has batches in the journal, a block for each call of `append`; log 1 has the block at the end, so that
-    everything before it is known to have been acknowledged."""
+    """Log 0 has batches in the journal, a block for each call of `append`; log 1 has the last block, so that everything
+    before it is known to be acknowledged."""
 
     def __init__(self, *, flushed: int = 0) -> None:
         self.bench = LogBench("disk", "disk")
         self.batches = self.bench.fill(0, batches=flushed)
-        self.bench.flush()  # what is released is overwritten: the first block that counts is the first of the file
+        self.bench.flush()  # released blocks are overwritten: the first relevant block is the first of the file
 
     def append(self, count: int) -> None:
         self.batches += self.bench.fill(0, batches=count)
 
     def damage(self, block: int, entry: int, count: int) -> None:
-        """Of `count` entries in the block, the payload of this one."""
+        """Damages the payload of this entry, one of `count` in the block."""
         size = len(self.batches[-1])
         at = BLOCK_HEADER_BYTES + count * ENTRY_BYTES + entry * size + 80
         self.bench.disk.damage(JOURNAL, block * BLOCK_BYTES + at)
@@ -36,7 +36,7 @@ class Entries:
         self.bench.restart("none")
 
     def check(self, lost: list[tuple[int, int]], end: int) -> None:
-        """Twice: the next start knows it too."""
+        """Checks twice: the next start reports it too."""
         for _ in range(2):
             log = self.bench.log(0)
             assert [(damage.first_offset, damage.next_offset) for damage in log.damages] == lost

@@ -1,4 +1,4 @@
-"""A log that never touches a disk."""
+"""A log that is never written to a disk."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_the_bytes_of_all_memory_logs_are_bounded_together() -> None:
     assert refused.error is ErrorCode.kafka_storage_error
     assert "ottla.memory.max.bytes" in (refused.message or "")
     assert memory.shared.memory.size_bytes <= 2000
-    # Space comes back with retention, with a deleted log, and with a new start.
+    # Space is freed by retention, by deleting a log, and by a new start offset.
     memory.log.advance_start(memory.log.end_offset, lambda _: None)
     assert memory.shared.memory.size_bytes == 0
     assert first.refusal(200) is None
@@ -173,7 +173,7 @@ def test_look_up_by_time_begins_at_the_start() -> None:
 
 
 def test_no_offset_is_given_out_that_is_not_reserved() -> None:
-    """After a restart the log goes on at the reserved end: an offset above it would be given out twice."""
+    """After a restart the log continues at the reserved end: an offset above it would be assigned twice."""
     memory = Memory()
     memory.log.reserved_end = 10
     batches = [memory.append(records=4), memory.append(records=4)]

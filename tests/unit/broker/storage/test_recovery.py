@@ -1,4 +1,4 @@
-"""Opening logs after a crash, with files lost, damaged or left over. What is missing is named, never passed over."""
+"""Opening logs after a crash, with files lost, damaged or left over. Missing records are reported, never skipped."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def segments_of(bench: LogBench) -> list[str]:
     return [name for name in bench.names() if name.endswith(".log")]
 
 
-# -- the ordinary ways ---------------------------------------------------------------------------------------------
+# -- ordinary cases ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("keep", ["none", "some", "all"])
@@ -50,7 +50,7 @@ def test_a_segment_never_holds_what_the_journal_does_not() -> None:
 
 
 def test_what_no_journal_vouches_for_is_cut_from_a_disk_log() -> None:
-    """A batch behind the recovery point is intact and follows on, but nobody was told that it is there."""
+    """A batch beyond the recovery point is intact and in sequence, but was never acknowledged."""
     bench = LogBench("disk")
     batches = bench.fill(batches=10)
     bench.flush()
@@ -85,12 +85,12 @@ def test_a_cache_log_keeps_what_was_flushed_through_a_power_cut() -> None:
 
 @pytest.mark.parametrize("durability", CLASSES)
 def test_a_restart_reads_no_more_than_the_checkpoint_leaves(durability: str) -> None:
-    """After a flush the segments' bytes are not read again, the index and the last few batches apart."""
+    """After a flush the segments' bytes are not read again, except the index and the last few batches."""
     bench = LogBench(durability, settings={"segment_bytes": str(1 << 20), "index_interval_bytes": "4096"})
     bench.fill(batches=300, value_bytes=1000)
     bench.flush()
     read_bytes = 0
-    bench.crash("all")  # after a power cut the indexes may be gone too, and are built again
+    bench.crash("all")  # after a power cut the indexes may be missing too, and are rebuilt
     files = bench.disk.files
     original = files.open
 
@@ -105,7 +105,7 @@ def test_a_restart_reads_no_more_than_the_checkpoint_leaves(durability: str) -> 
                 read_bytes += len(data)
                 return data
 
-            file.read_at = read  # type: ignore[method-assign]  # counts, and passes on
+            file.read_at = read  # type: ignore[method-assign]  # counts and forwards
         return file
 
     files.open = counting  # type: ignore[method-assign]  # the same
@@ -143,7 +143,7 @@ def test_the_name_of_a_file_that_came_after_the_checkpoint_becomes_durable(durab
 
 
 def test_a_log_that_was_flushed_before_it_had_anything() -> None:
-    """The checkpoint knows the log, but its directory came afterwards."""
+    """The checkpoint knows the log, but its directory was created later."""
     bench = LogBench("disk")
     batch = bench.append()
     bench.flush()
@@ -152,7 +152,7 @@ def test_a_log_that_was_flushed_before_it_had_anything() -> None:
     assert bench.read_all() == [batch]
 
 
-# -- files that are gone -----------------------------------------------------------------------------------------
+# -- missing files -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("durability", CLASSES)
@@ -300,7 +300,7 @@ def test_without_a_checkpoint_damage_is_kept_apart_and_nothing_else_is_lost() ->
     kept = [name for name in bench.names() if name.endswith(".damaged")]
     assert any(bench.disk.files.read_file(bench.path(name)) in content for name in kept)
     assert [bench.read(offset) for offset in range(5)] == [[batch] for batch in batches[:5]]
-    # The journal still has the end; what it no longer has is named as lost, not skipped.
+    # The journal still has the end; what it lacks is reported as lost, not skipped.
     assert bench.log().end_offset == 55
     assert bench.read(54) == tail[-1:]
     assert bench.read(5) in (ErrorCode.corrupt_message, [batches[5]])
@@ -320,7 +320,7 @@ def test_a_lost_journal_is_told() -> None:
 
 
 def test_a_state_that_is_ahead_is_not_believed_where_the_log_ends_before_it() -> None:
-    """A retry of what was lost with the journal is no retry: it must be taken."""
+    """A retry of a batch that was lost with the journal is not a duplicate: it must be appended."""
     bench = LogBench("disk")
     bench.append(producer=(7, 0, 0))
     bench.settle()
@@ -400,7 +400,7 @@ def test_a_torn_end_of_a_cache_log_is_cut_in_silence() -> None:
 
 
 def test_a_cut_end_does_not_come_back_after_a_power_cut() -> None:
-    """The old bytes behind the cut would follow the new ones as if they belonged to them."""
+    """The old bytes beyond the truncation would seem to continue the new ones."""
     bench = LogBench("cache", settings={"segment_bytes": "100000"})
     batches = bench.fill(batches=10)
     bench.flush()
@@ -415,7 +415,7 @@ def test_a_cut_end_does_not_come_back_after_a_power_cut() -> None:
     assert bench.read_all() == [*batches[:12], *new][: bench.log().end_offset]
 
 
-# -- left over -----------------------------------------------------------------------------------------------------
+# -- leftovers -----------------------------------------------------------------------------------------------------
 
 
 def test_directories_that_no_topic_claims_are_set_aside() -> None:
@@ -433,7 +433,7 @@ def test_directories_that_no_topic_claims_are_set_aside() -> None:
     assert bench.disk.files.read_file(f"{aside}/{'0' * 20}.log") == content
     assert any(aside in report for report in bench.reports)
 
-    # A second directory of that name does not keep the broker from starting, and both are kept.
+    # A second directory of that name does not prevent the start, and both are kept.
     bench.configs[key_of(1)] = config
     bench.restart("all")
     bench.fill(1, batches=2)

@@ -1,4 +1,4 @@
-"""A log that failed for good gives the journal its space back, and loses nothing."""
+"""A log that failed for good frees its space in the journal and loses nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RESCUED = f"/data/rescued/{log_name(key_of(0))}"
 
 
 def failing_bench(*, flushed: int = 0, unflushed: int = 10) -> tuple[LogBench, list[bytes]]:
-    """Log 0 is about to fail for good; log 1 is well."""
+    """Log 0 is about to fail for good; log 1 is healthy."""
     bench = LogBench("disk", "disk", limits=RING)
     batches = bench.fill(0, batches=flushed)
     if flushed:
@@ -27,7 +27,7 @@ def failing_bench(*, flushed: int = 0, unflushed: int = 10) -> tuple[LogBench, l
 
 
 def fail(bench: LogBench) -> None:
-    """The first round finds that the log has failed, at the latest the second one rescues it."""
+    """The first round detects the failure, at the latest the second one rescues the log."""
     for _ in range(2):
         bench.flusher.run(everything=True)
         bench.settle(2000)
@@ -111,7 +111,7 @@ def test_a_rescue_that_failed_is_tried_again() -> None:
 
 
 def test_an_entry_that_the_journal_lost_is_no_reason_to_forget_the_others() -> None:
-    """The journal is damaged where a failed log's batches are: what is left of them stays where it is."""
+    """The journal is damaged where a failed log's batches are: the remaining ones stay where they are."""
     bench, _ = failing_bench()
     bench.disk.damage("/data/journal/journal-0001", 2000)
     before = bench.journal.released_sequence
@@ -155,7 +155,7 @@ def test_what_was_rescued_goes_with_its_topic(restarted: bool) -> None:
 
 
 def test_a_log_that_is_deleted_while_it_is_rescued() -> None:
-    """The rescue is under way when the deletion comes: it ends, and what it made is removed."""
+    """The topic is deleted during the rescue, which completes; its files are removed."""
     bench, _ = failing_bench()
     bench.flusher.run(everything=True)
     bench.settle(1000)

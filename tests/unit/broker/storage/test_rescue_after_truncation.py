@@ -1,4 +1,4 @@
-"""A log that was truncated and then fails for good is rescued as far as it reaches, and the others go on."""
+"""A log that was truncated and then fails for good is rescued up to its end, and the others continue."""
 
 from __future__ import annotations
 

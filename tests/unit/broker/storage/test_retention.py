@@ -1,4 +1,4 @@
-"""Which segments go, when, and what outlives them."""
+"""Which segments retention deletes, when, and what survives them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def files(bench: LogBench) -> list[int]:
 
 @pytest.mark.parametrize("durability", CLASSES)
 def test_a_retention_of_seconds(durability: str) -> None:
-    """Segments go, the active one too; the start moves; the log goes on."""
+    """Segments are deleted, also the active one; the start moves; the log continues."""
     bench = bench_of(durability, retention_ms="3000")
     bench.fill(batches=60)
     bench.settle(2000)
@@ -43,7 +43,7 @@ def test_a_retention_of_seconds(durability: str) -> None:
     bench.settle(1500)
     bench.retain()
     log = bench.log()
-    # A segment goes as a whole, when its youngest record is too old.
+    # A segment is deleted as a whole when its youngest record is too old.
     assert 0 < log.start_offset <= 60
     assert bench.read_all()[-30:] == young
     bench.settle(4000)
@@ -59,7 +59,7 @@ def test_a_retention_of_seconds(durability: str) -> None:
 
 @pytest.mark.parametrize("durability", CLASSES)
 def test_the_producers_outlive_their_segments(durability: str) -> None:
-    """A retry after its segment was deleted is still a retry, also after a restart (safety: duplicates)."""
+    """A retry after its segment was deleted is still a duplicate, also after a restart (safety: duplicates)."""
     bench = bench_of(durability, retention_ms="1000")
     for sequence in range(3):
         bench.append(producer=(7, 0, sequence))
@@ -75,7 +75,7 @@ def test_the_producers_outlive_their_segments(durability: str) -> None:
 
 
 def test_the_producers_outlive_a_crash_between_state_and_checkpoint() -> None:
-    """The state file is ahead of the checkpoint: what it says from below still holds."""
+    """The state file is ahead of the checkpoint: its state from below still holds."""
     bench = bench_of("disk", retention_ms="1000")
     bench.append(producer=(7, 0, 0))
     bench.settle(2000)
@@ -98,7 +98,7 @@ def test_the_producers_outlive_a_crash_between_state_and_checkpoint() -> None:
 
 @pytest.mark.parametrize("durability", CLASSES)
 def test_the_files_go_after_the_checkpoint_has_the_new_start(durability: str) -> None:
-    """A crash in between must find files that it knows to be below the start."""
+    """A crash in between must find files that are known to be below the start."""
     bench = bench_of(durability, retention_ms="1000")
     bench.fill(batches=60)
     bench.flush()
@@ -137,11 +137,11 @@ def test_a_crash_at_any_step_of_a_removal(keep: str, steps: int) -> None:
     assert not log.damages
 
 
-# -- what goes before it was synced ----------------------------------------------------------------------------------
+# -- deletion before a sync ------------------------------------------------------------------------------------------
 
 
 def passed_and_unsynced() -> tuple[LogBench, list[bytes]]:
-    """A `cache` log whose first segments have gone within their time to be synced, and what is left in it."""
+    """Returns a `cache` log whose first segments expired before they were synced, and its remaining batches."""
     bench = bench_of("cache", retention_ms="1000")
     bench.append(producer=(7, 0, 0))
     bench.fill(batches=60)
@@ -169,8 +169,8 @@ def test_what_expires_in_its_time_to_be_synced_is_never_synced() -> None:
 @pytest.mark.parametrize("keep", ["none", "some", "all"])
 @pytest.mark.parametrize("seed", range(12))
 def test_a_power_cut_after_a_start_that_moved_without_a_sync(keep: Keep, seed: int) -> None:
-    """The start stays where it is, what can still be read is the beginning of what was there, and nothing of what had
-    gone looks like damage."""
+    """The start stays where it is, the readable records are a prefix of those before, and nothing that expired looks
+    like damage."""
     bench, _ = passed_and_unsynced()
     log = bench.log()
     start_offset, everything = log.start_offset, bench.read_all()
@@ -188,7 +188,7 @@ def test_a_power_cut_after_a_start_that_moved_without_a_sync(keep: Keep, seed: i
 
 
 def test_a_power_cut_that_leaves_only_what_had_gone() -> None:
-    """The names of all that stayed are lost; the last file is one that retention had passed, with anything in it."""
+    """The names of all remaining files are lost; the last file is below the log start, with arbitrary content."""
     bench, _ = passed_and_unsynced()
     start_offset = bench.log().start_offset
     point = decode_checkpoint(bench.disk.files.read_file("/data/checkpoint")).points[key_of(0)]
@@ -207,7 +207,7 @@ def test_a_power_cut_that_leaves_only_what_had_gone() -> None:
 
 @pytest.mark.parametrize("keep", ["none", "all"])
 def test_the_producers_outlive_a_flush_that_comes_after_a_start_and_not_to_its_end(keep: Keep) -> None:
-    """The state is ahead of the checkpoint; the checkpoint is that of a start which was moved, not of a reset log."""
+    """The state is ahead of the checkpoint, which has a moved start and is not that of a reset log."""
     bench, _ = passed_and_unsynced()
     bench.disk.faults.fail_sync(path="/data/checkpoint", count=None)
     bench.flusher.run(logs=[bench.log()])
@@ -217,7 +217,7 @@ def test_the_producers_outlive_a_flush_that_comes_after_a_start_and_not_to_its_e
 
 
 def test_a_start_inside_a_segment_is_synced_with_it() -> None:
-    """Else a power cut could leave a log that ends before its start."""
+    """Otherwise a power cut could leave a log that ends before its start."""
     bench = bench_of("cache")
     bench.fill(batches=60)
     start_offset = bench.log().active.base_offset + 1
@@ -229,7 +229,7 @@ def test_a_start_inside_a_segment_is_synced_with_it() -> None:
 
 
 def test_a_start_that_moves_is_no_flush() -> None:
-    """The topic's own flush.ms counts from the last real one."""
+    """The topic's flush.ms counts from the last real flush."""
     bench = bench_of("cache", retention_ms="1000", flush_ms="7000")
     for _ in range(9):
         bench.fill(batches=60)
@@ -243,7 +243,7 @@ def test_a_start_that_moves_is_no_flush() -> None:
 
 
 def test_a_producer_that_is_known_only_as_of_the_end_makes_it_a_flush() -> None:
-    """Its last batches all lie above the new start; what it did below would be forgotten."""
+    """Its last batches are all above the new start; its earlier state would be forgotten."""
     bench = bench_of("cache", retention_ms="1000")
     bench.fill(batches=40)
     bench.settle(1500)
@@ -347,7 +347,7 @@ def test_a_failed_log_keeps_its_files() -> None:
 
 
 class Held:
-    """A queue that writes as ever and keeps its calls back."""
+    """A queue that writes as usual and holds back its calls."""
 
     def __init__(self, queue: DiskQueue) -> None:
         self._queue = queue
@@ -366,7 +366,7 @@ class Held:
             call()
 
 
-# -- files that go round ---------------------------------------------------------------------------------------------
+# -- recycled files --------------------------------------------------------------------------------------------------
 
 
 def recycled_files(bench: LogBench) -> list[str]:
@@ -380,7 +380,7 @@ def expire_everything(bench: LogBench, number: int = 0) -> None:
 
 @pytest.mark.parametrize("durability", CLASSES)
 def test_the_file_of_an_expired_segment_becomes_a_new_one(durability: str) -> None:
-    """And what is left in it of the old one is never seen, whatever a crash leaves."""
+    """The old content of the file is never visible, whatever a crash leaves."""
     bench = LogBench(durability, settings={"retention_ms": "1000"})
     bench.fill(batches=100)
     expire_everything(bench)
@@ -402,7 +402,8 @@ def test_the_file_of_an_expired_segment_becomes_a_new_one(durability: str) -> No
 
 @pytest.mark.parametrize("durability", CLASSES)
 def test_no_log_takes_the_files_of_another(durability: str) -> None:
-    """Its batches could follow on: they have any offset. Those of the log itself are all lower than what comes."""
+    """Another log's batches could seem to continue it, since they may have any offset. Its own old ones are all
+    lower."""
     bench = LogBench(durability, durability, settings={"retention_ms": "1000"})
     bench.fill(0, batches=100)
     bench.fill(1, batches=100)
@@ -441,7 +442,7 @@ def test_the_files_of_a_deleted_log_go_with_it() -> None:
 
 @pytest.mark.parametrize("durability", CLASSES)
 def test_a_file_whose_end_is_being_cut_is_not_used_again(durability: str) -> None:
-    """Sealing happens on one disk thread and recycling on another: the cut must not hit the file's next life."""
+    """Sealing and recycling happen on different disk threads: the truncation must not hit the recycled file."""
     bench = LogBench(durability, settings={"retention_ms": "1000"})
     seals = Held(bench.shared.disk.segment_queue)
     bench.shared.disk.segment_queue = seals

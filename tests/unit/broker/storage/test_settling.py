@@ -1,4 +1,4 @@
-"""A start makes what it replayed durable: all at once where there is much of it and the system can, else one by one."""
+"""A start syncs what it replayed: all at once if it is much and the system supports it, otherwise file by file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LARGE_RING = JournalLimits(ring_bytes_max=4 << 20, file_bytes_max=1 << 20, group
 
 @pytest.fixture
 def syncs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The paths of files, and `all` for all of them, as they are synced."""
+    """The paths of synced files in order, `all` for a sync of everything."""
     seen: list[str] = []
 
     def watch(owner: type, name: str, describe: Callable[[object], str]) -> None:
@@ -79,7 +79,7 @@ def test_otherwise_one_by_one(case: str, syncs: list[str]) -> None:
 
 
 def test_a_failure_ends_the_start_and_the_next_one_writes_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Never a second sync of the same pages (safety: failed-sync): the system may call them clean."""
+    """Never a second sync of the same pages (safety: failed-sync): the system may have marked them clean."""
     bench, batches = filled(MANY)
     bench.crash("none")
     finish = SimSyncAll.finish
@@ -144,7 +144,7 @@ def test_a_start_does_without_an_index_for_which_there_is_no_space() -> None:
     assert bench.shared.reserve.is_held, "nothing was asked of what is kept back"
 
 
-# -- the system's call -----------------------------------------------------------------------------------------------
+# -- the system call -------------------------------------------------------------------------------------------------
 
 
 def test_a_real_file_system(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A log's own summary: it reads back, it is whole or not believed, and it is never ahead of its offset."""
+"""A log's state file: it reads back, it is complete or ignored, and it is never ahead of its offset."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_what_is_written_reads_back() -> None:
 
 
 def test_nothing_above_the_offset_is_written() -> None:
-    """A producer of which nothing is left lies wholly in what is read again."""
+    """A producer without remaining batches is rebuilt completely from what is read again."""
     state = decode_state(encode_state(20, LeaderEpochs(EPOCHS), producers()))
     assert state is not None
     assert described(state) == (
@@ -77,7 +77,7 @@ def test_a_part_is_not_the_whole() -> None:
 
 
 def table() -> PartitionTransactions:
-    """One transaction was committed, one aborted, one is open."""
+    """One transaction is committed, one aborted, one open."""
     transactions = PartitionTransactions()
     transactions.record_batch(7, 0, 10, 1000, is_transactional=True)
     transactions.record_batch(8, 3, 12, 1001, is_transactional=True)
@@ -118,7 +118,7 @@ def test_a_state_from_before_there_were_transactions() -> None:
 
 
 def test_what_a_producer_did_before_its_epoch_was_raised() -> None:
-    """Each transaction raises it: a flush in the middle of one asks how things were before."""
+    """Each transaction bumps the epoch: a flush in the middle of one needs the state before it."""
     states = ProducerStates()
     states.record(7, 3, ProducerBatch(0, 4, 10, 15, 1000))
     states.record_unnumbered(7, 4, 15, 16, 1001)
@@ -135,7 +135,7 @@ def test_what_a_producer_did_before_its_epoch_was_raised() -> None:
     assert not can_tell_as_of(15, states), "one epoch before is known, and no more"
 
 
-# -- what a log makes of it ----------------------------------------------------------------------------------------
+# -- how a log uses it ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("how", ["lost", "damaged", "cut", "from another offset"])

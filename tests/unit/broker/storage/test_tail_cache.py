@@ -1,4 +1,4 @@
-"""How much the tail cache holds: as much as its readers need."""
+"""The size of the tail cache: as much as its readers need."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LEAST = 10 * ENTRY
 
 
 class Log:
-    """Whose batches are in its segment at once."""
+    """A log whose batches are in its segment at once."""
 
     def __init__(self) -> None:
         self.tail = BatchList()
@@ -28,7 +28,7 @@ def new_cache() -> TailCache:
 
 
 def append(cache: TailCache, log: Log, count: int, *, reader_behind: int | None = None) -> None:
-    """With a reader who is always so many batches behind."""
+    """Appends with a reader that is always that many batches behind."""
     for _ in range(count):
         log.end += 1
         cache.add(log, log.end - 1, log.end, memoryview(bytes(BATCH_BYTES)))
@@ -95,7 +95,7 @@ def test_a_reader_of_the_segments_makes_it_as_large_as_it_may_be() -> None:
 
 
 def test_the_place_of_a_reader_counts_in_all_logs() -> None:
-    """The oldest batch of the broker goes first, whosever it is."""
+    """The oldest batch of the broker is evicted first, whichever log it belongs to."""
     cache, busy, quiet = new_cache(), Log(), Log()
     append(cache, busy, 300)
     append(cache, quiet, 1)

@@ -1,4 +1,4 @@
-"""Cutting the end off a log: a replica whose last records are not in its leader's history."""
+"""Truncation of a log: a replica whose last records are not in its leader's history."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_epochs_and_producers_are_those_of_what_is_left(durability: str) -> None
 
 @pytest.mark.parametrize("durability", CLASSES)
 def test_a_state_of_what_was_cut_is_never_believed(durability: str) -> None:
-    """The state file told of batches up to 20; after the cut, others take their offsets."""
+    """The state file covered batches up to 20; after the truncation, others have their offsets."""
     bench = LogBench(durability)
     for sequence in range(20):
         bench.append(producer=(7, 0, sequence))
@@ -192,7 +192,7 @@ def test_a_failure_on_the_way_fails_the_log(durability: str) -> None:
 
 @pytest.mark.parametrize("durability", CLASSES)
 def test_a_full_disk_delays_it(durability: str) -> None:
-    """Found by seed 308 of the cluster's simulation: the log failed for good, and its replica never came back."""
+    """Found by seed 308 of the cluster simulation: the log failed for good, and its replica never recovered."""
     bench = LogBench(durability)
     batches = bench.fill(batches=60, value_bytes=500)
     bench.disk.faults.fail_open(path=INDEX_SUFFIX, count=None, error=errno.ENOSPC)

@@ -1,4 +1,4 @@
-"""Walking over batches of a file in which nothing is trusted."""
+"""Scanning the batches of a file whose content is not trusted."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_damaged_header_ends_the_walk_without_a_crc(at: int, mask: int, reason
 
 
 def test_every_flipped_bit_of_a_batch_is_noticed_with_a_crc() -> None:
-    """The leader epoch alone (bytes 12 to 15) is covered by nothing."""
+    """Only the leader epoch (bytes 12 to 15) is not covered by a checksum."""
     for at in [*range(12), *range(16, len(BATCHES[1]))]:
         for mask in (0x01, 0x80):
             damaged = bytearray(WHOLE)
@@ -91,7 +91,8 @@ def test_a_file_that_ends_inside_a_batch() -> None:
 
 
 def test_a_length_is_not_believed_beyond_the_end() -> None:
-    """A walk that is told of more bytes than the file has (a file that was cut meanwhile) ends, and does not hang."""
+    """A scan that is given a length beyond the file's end (a file that was truncated meanwhile) ends and does not
+    hang."""
     walk = BatchWalk(file_of(WHOLE[: POSITIONS[2] + 30]), 0, len(WHOLE), verify=True)
     assert len(list(walk)) == 2
     assert walk.bad is not None
@@ -115,7 +116,7 @@ def test_what_follows_damage_is_found_across_chunks() -> None:
 
 
 def test_older_offsets_do_not_follow_damage() -> None:
-    """What is left of an earlier use of the file is intact, and not ours."""
+    """Data left over from an earlier use of the file is intact, but not part of the log."""
     content = bytes(10) + BATCHES[1] + BATCHES[4]
     found = find_next_valid(file_of(content), 0, len(content), 6)
     assert found is not None

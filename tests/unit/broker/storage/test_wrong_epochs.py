@@ -1,4 +1,4 @@
-"""A bit fell over in the leader epoch of a batch, which no CRC covers (simulation with transactions, seed 82)."""
+"""A bit flipped in the leader epoch of a batch, which no CRC covers (transactions simulation, seed 82)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.sim_logs import LogBench
 
 CLASSES = ["disk", "cache"]
 LEADER_EPOCH_AT = 12
-"""In a batch: behind its offset and its length."""
+"""Position in a batch: after its offset and its length."""
 
 
 def overwrite_epoch(bench: LogBench, batches: list[bytes], number: int, epoch: bytes) -> None:
@@ -23,7 +23,7 @@ def overwrite_epoch(bench: LogBench, batches: list[bytes], number: int, epoch: b
 
 
 def crash_without_state(bench: LogBench) -> None:
-    """What the log knows besides its bytes has to be learned from them."""
+    """The log's derived state has to be rebuilt from its bytes."""
     bench.crash("none")
     if bench.disk.files.exists(bench.path("state")):
         bench.disk.files.remove(bench.path("state"))
@@ -49,7 +49,7 @@ def test_a_batch_is_served_with_the_epoch_that_the_log_knows(durability: str, re
 
 
 def test_epochs_around_the_log_start_are_as_they_were() -> None:
-    """A batch that the start lies in the middle of, and the batches of a later epoch."""
+    """A batch that contains the log start, and batches of a later epoch."""
     bench = LogBench("cache", tail_bytes=0)
     batches = bench.fill(batches=2, records=3)
     bench.crash("all")

@@ -1,4 +1,4 @@
-"""Retention that waits for the archive: what is not archived stays, up to the bound, whoever leads and coordinates."""
+"""Retention that waits for the archive: unarchived records stay, up to the bound, whoever leads and coordinates."""
 
 from __future__ import annotations
 
@@ -110,14 +110,14 @@ def bench() -> Iterator[GroupsCluster]:
 
 
 def fill(bench: GroupsCluster, group: str, *, factor: int = 3, **configs: str) -> None:
-    """A topic of small segments, all of which expire after a second."""
+    """Creates a topic of small segments, all of which expire after a second."""
     settings = {"retention_ms": "1000", "segment_bytes": "1024", "ottla_archive_group": group, **configs}
     bench.run(bench.create(TOPIC, partitions=1, factor=factor, **settings))
     bench.run(bench.write(TOPIC, [b"x" * 400] * RECORDS))
 
 
 def starts(bench: GroupsCluster) -> set[int]:
-    """Of all replicas that run."""
+    """The start offsets of all running replicas."""
     found = [bench.find(number, TOPIC) for number in bench.ids]
     return {each.log_start_offset for each in found if each is not None and each.log.failed is None}
 
@@ -139,7 +139,7 @@ def configure(bench: GroupsCluster, values: dict[str, str], *reset: str) -> None
 
 
 def group_elsewhere(bench: GroupsCluster, number: int) -> str:
-    """A group whose coordinator is another broker."""
+    """Returns a group whose coordinator is another broker."""
     return next(name for name in map(str, range(100)) if bench.coordinator(name) != number)
 
 
@@ -216,7 +216,7 @@ def test_a_bound_in_bytes(bench: GroupsCluster) -> None:
 
 
 def test_a_bound_of_nothing_gives_up_each_record_once(bench: GroupsCluster) -> None:
-    """The segment that is written to goes too, and a segment as a whole, however large a batch has made it."""
+    """The active segment is deleted too, and a segment as a whole, however large a batch has made it."""
     fill(bench, "archive", ottla_archive_wait_max_bytes="0")
     bench.run(bench.write(TOPIC, [b"x" * 5000]))
     bench.until(lambda: starts(bench) == {RECORDS + 1})

@@ -1,4 +1,4 @@
-"""Transactions in a partition, through the protocol: batches, markers, readers. There is no coordinator here."""
+"""Transactions in a partition through the protocol: batches, markers, readers. Without a coordinator."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def bench(request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
         yield Bench(caller, Peer(caller.send, "t", topic.id, caller.broker.clock.now_ms))
 
 
-# -- what readers see ----------------------------------------------------------------------------------------------
+# -- readers -------------------------------------------------------------------------------------------------------
 
 
 async def test_an_open_transaction_is_not_committed(bench: Bench) -> None:
@@ -99,7 +99,7 @@ async def test_latest_for_readers_of_committed_records(bench: Bench) -> None:
 
 
 async def test_deleted_records_do_not_hold_readers_back(bench: Bench) -> None:
-    """The log begins above the first record of an open transaction: there is nothing left of it to wait for."""
+    """The log starts above the first record of an open transaction, so nothing of it is left to wait for."""
     caller, peer = bench
     await peer.produce(b"a", producer=(7, 0, 0))
     await peer.produce(b"plain", producer=(1, 0, 0), transactional=False)
@@ -125,7 +125,7 @@ async def test_a_marker_that_comes_again_is_not_written_again(bench: Bench) -> N
 
 @pytest.mark.parametrize("version", [1, 2])
 async def test_a_marker_that_comes_again_changes_nothing(bench: Bench, version: int) -> None:
-    """Before transaction version 2 it may be another transaction's: it is written, and what is committed stays."""
+    """Before transaction version 2 it may belong to another transaction: it is written, and committed records stay."""
     _, peer = bench
     await peer.produce(b"a", producer=(7, 0, 0))
     for _ in range(3):
@@ -135,7 +135,7 @@ async def test_a_marker_that_comes_again_changes_nothing(bench: Bench, version: 
 
 
 async def test_a_marker_without_a_transaction(bench: Bench) -> None:
-    """The partition was added, and nothing was produced to it."""
+    """The partition was added, but nothing was produced to it."""
     _, peer = bench
     assert await peer.end((7, 0), commit=True) == [NONE]
     read = await peer.fetch()
@@ -143,7 +143,7 @@ async def test_a_marker_without_a_transaction(bench: Bench) -> None:
 
 
 async def test_a_coordinator_that_is_no_longer_the_one(bench: Bench) -> None:
-    """Markers of lower coordinator epochs are refused (safety: last-stable-offset)."""
+    """Markers of lower coordinator epochs are rejected (safety: last-stable-offset)."""
     _, peer = bench
     await peer.produce(b"a", producer=(7, 0, 0))
     assert await peer.end((7, 0), commit=False, coordinator_epoch=5) == [NONE]
@@ -171,11 +171,11 @@ async def test_markers_for_many_partitions(bench: Bench) -> None:
     assert await peer.end((7, 0), commit=True, topic="nowhere") == [unknown]
 
 
-# -- what producers may do -----------------------------------------------------------------------------------------
+# -- producers -----------------------------------------------------------------------------------------------------
 
 
 async def test_a_producer_that_was_fenced_by_a_marker(bench: Bench) -> None:
-    """Its transaction timed out, and was aborted with the next epoch."""
+    """Its transaction timed out and was aborted with the next epoch."""
     _, peer = bench
     await peer.produce(b"a", producer=(7, 0, 0))
     assert await peer.end((7, 1), commit=False) == [NONE]
@@ -223,11 +223,11 @@ async def test_a_transactional_batch_needs_a_producer(bench: Bench) -> None:
     assert (await peer.produce(b"a", producer=(-1, -1, -1))).error == ErrorCode.invalid_record
 
 
-# -- the coordinator is asked (KIP-890) ----------------------------------------------------------------------------
+# -- verification by the coordinator (KIP-890) ---------------------------------------------------------------------
 
 
 class Coordinators:
-    """Answers when it is let go."""
+    """A coordinator that replies when the test releases it."""
 
     def __init__(self, error: ErrorCode = NONE) -> None:
         self.asked: list[VerificationRequest] = []
@@ -278,7 +278,7 @@ async def test_what_the_coordinator_refuses(bench: Bench, said: ErrorCode, versi
 
 
 async def test_a_marker_comes_while_the_coordinator_is_asked(bench: Bench) -> None:
-    """The batch is late: appended now, it would begin a transaction that nobody ends."""
+    """The batch is late: appended now, it would begin a transaction that is never ended."""
     caller, peer = bench
     coordinators = caller.broker.verifier = Coordinators()
     coordinators.answers.clear()
@@ -291,7 +291,7 @@ async def test_a_marker_comes_while_the_coordinator_is_asked(bench: Bench) -> No
 
 
 class OneAfterAnother:
-    """Each answer is let go by itself."""
+    """A coordinator whose replies are released one by one."""
 
     def __init__(self, *errors: ErrorCode) -> None:
         self._errors = list(errors)
@@ -317,7 +317,7 @@ async def test_the_marker_of_the_transaction_before_comes_meanwhile(bench: Bench
 
 
 class MarkersMeanwhile:
-    """Coordinators that take over one after the other: each sends the marker of the transaction before."""
+    """Coordinators that take over one after the other: each sends the marker of the previous transaction."""
 
     def __init__(self, peer: Peer) -> None:
         self._peer = peer
@@ -331,7 +331,7 @@ class MarkersMeanwhile:
 
 
 async def test_a_guard_that_was_not_verified_is_worth_nothing(bench: Bench) -> None:
-    """However often the one before it is taken away: the last guard too needs a word of the coordinator."""
+    """Each time the previous guard is removed, the new one needs a verification of its own, also the last."""
     caller, peer = bench
     coordinators = caller.broker.verifier = MarkersMeanwhile(peer)
     told = (await peer.produce(b"early", producer=(7, 1, 0), version=12)).error
@@ -349,7 +349,7 @@ async def test_a_transaction_that_begins_before_the_last_one_is_complete(bench: 
     assert (await peer.produce(b"x", producer=(8, 1, 0), version=12, transactional_id="y")).error == early
 
 
-# -- what operators see --------------------------------------------------------------------------------------------
+# -- operators -----------------------------------------------------------------------------------------------------
 
 
 async def test_producers_are_described(bench: Bench) -> None:

@@ -1,7 +1,7 @@
-"""Rules for producers and coordinators as they hold for transactions, each sentence with a test
-(safety: duplicates, produce-order, coordinators, last-stable-offset). The ones that are not here are in
-test_cluster_transactions.py (a connection waits with its first batch; a marker that is cut off opens the transaction
-again) and in test_cluster_transaction_coordinator.py (no marker before the decision, no end before all markers)."""
+"""The safety rules for producers and coordinators applied to transactions, with a test for each sentence (safety:
+duplicates, produce-order, coordinators, last-stable-offset). The others are in test_cluster_transactions.py (a
+connection waits for its first batch; a truncated marker reopens the transaction) and in
+test_cluster_transaction_coordinator.py (no marker before the decision, no end before all markers)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TOPIC = "orders"
 STATE_PARTITIONS = 3
 DESCRIBE_TRANSACTIONS = ClientApi(65, "DescribeTransactions", (0, 0))
 A_WHILE_S = 2.0
-"""Less than a broker's session, and than a follower may lag."""
+"""Less than a broker's session and than replica.lag.time.max.ms."""
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def version(request: pytest.FixtureRequest) -> int:
 
 
 def begun(bench: ClusterBench, version: int) -> Session:
-    """A transaction whose coordinator leads the topic too."""
+    """Begins a transaction whose coordinator also leads the topic."""
     leader = bench.leader(TOPIC)
     for number in range(100):
         session = Session(bench, f"writer-{number}", version=version)
@@ -88,7 +88,7 @@ async def answered_in_a_while(*asked: Awaitable[Any]) -> list[asyncio.Future[Any
     return futures
 
 
-# -- 21: a duplicate waits for what the original waits for ---------------------------------------------------------
+# -- a duplicate waits for what the original waits for (safety: duplicates) ----------------------------------------
 
 
 def test_a_retried_end_waits_for_the_decision(bench: ClusterBench, version: int) -> None:
@@ -101,7 +101,7 @@ def test_a_retried_end_waits_for_the_decision(bench: ClusterBench, version: int)
     assert [each.done() for each in both] == [False, False]
     fault.heal()
     told = sorted(reply.error_code for reply in bench.run(_all(both)))
-    # The retry is told to come again until the transaction is complete.
+    # The retry gets a retriable error until the transaction is complete.
     assert told in ([NONE, NONE], [NONE, ErrorCode.concurrent_transactions])
     assert bench.run(committed(bench, TOPIC, 1)) == [b"1"]
 
@@ -139,8 +139,8 @@ def test_a_retry_in_the_log_waits_for_what_is_there(bench: ClusterBench, what: s
 
 
 def test_what_is_known_of_transactions_outlives_their_records(bench: ClusterBench) -> None:
-    """The records of a transaction are deleted, and the broker is started again: it is still open, and who was fenced
-    by a marker that is not there any more still is."""
+    """The records of a transaction are deleted and the broker is restarted: the transaction is still open, and a
+    producer fenced by a deleted marker still is."""
     session, leader = begun(bench, 2), bench.leader(TOPIC)
     other = Session(bench, "other", version=2)
     producers = []
@@ -156,7 +156,7 @@ def test_what_is_known_of_transactions_outlives_their_records(bench: ClusterBenc
         body["timeout"] = timedelta(seconds=10)
         reply = await bench.ask(leader, ClientApi(21, "DeleteRecords", (2, 2)), body)
         assert not reply.topics[0].partitions[0].error_code
-        await asyncio.sleep(30)  # until it is written down, and segments are gone
+        await asyncio.sleep(30)  # until the state is written and segments are deleted
 
     bench.run(write())
     bench.until(lambda: bench.partition(leader, TOPIC).high_watermark == 3)
@@ -177,11 +177,11 @@ def test_what_is_known_of_transactions_outlives_their_records(bench: ClusterBenc
     assert bench.run(late()) is ErrorCode.invalid_producer_epoch
 
 
-# -- 23: coordinators apply at append ------------------------------------------------------------------------------
+# -- coordinators apply at append (safety: coordinators) -----------------------------------------------------------
 
 
 def test_a_failed_append_reverts(bench: ClusterBench, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The decision is not in the log, so nobody must know of it: the coordinator begins anew from its log."""
+    """The decision is not in the log, so it must have no effect: the coordinator reloads its log."""
     session = begun(bench, version)
     coordinator = bench.leader(TOPIC)
     log = bench.partition(coordinator, STATE_TOPIC, state_index(session)).log
@@ -206,8 +206,8 @@ def test_a_failed_append_reverts(bench: ClusterBench, version: int, monkeypatch:
 
 
 def test_an_answer_that_is_not_committed_does_not_leave(bench: ClusterBench, version: int) -> None:
-    """A coordinator is cut off and another takes over: what the old one decided alone does not count, and nobody was
-    told that it does."""
+    """A coordinator is isolated and another takes over: decisions of the old one alone do not count, and it has not
+    replied to them."""
     session = begun(bench, version)
     old = bench.leader(TOPIC)
     fault = cut_off(bench, old)

@@ -1,4 +1,4 @@
-"""The append stream and `ottla.wal`, one thing at a time, on brokers inside this process."""
+"""The append stream and `ottla.wal`, one behaviour per test, on brokers inside this process."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def test_appends_have_the_offsets_of_their_order(servers: str) -> None:
 async def test_a_read_of_one_record_sends_no_other(
     servers: str, durability: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A search by bisection reads one record at a time, each of which may be followed by megabytes."""
+    """A bisection reads one record at a time, each of which may be followed by megabytes."""
     replies: list[bytes] = []
 
     def recorded(message: bytes) -> ReadReply:
@@ -86,7 +86,7 @@ async def test_a_read_of_one_record_sends_no_other(
 
 
 async def test_cuts_lose_nothing_and_double_nothing(servers: str, seed: int) -> None:
-    """Far more is in flight at each cut than the five batches that Kafka would remember."""
+    """At each disconnection there are far more batches in flight than the five that Kafka would remember."""
     chance = random.Random(seed)
     log = await Log.open(servers, "cuts", create=LogSettings(), acks="all")
     futures: list[asyncio.Future[int]] = []
@@ -115,7 +115,7 @@ async def test_conditional_appends(servers: str) -> None:
         with pytest.raises(UnexpectedEndError) as refused:
             await log.append(b"again", expected_end=0)
         assert refused.value.end == 1
-        # A pipeline of them: one that is refused does not stop those behind it.
+        # A pipeline of conditional appends: a rejected one does not stop the following ones.
         outcomes = await asyncio.gather(
             log.append(b"1", expected_end=1),
             log.append(b"no", expected_end=1),
@@ -143,7 +143,7 @@ async def test_a_fence_shuts_earlier_writers_out(servers: str) -> None:
     await second.append(b"second")
     with pytest.raises(FencedError):
         await first.append(b"no")
-    with pytest.raises(FencedError):  # at once: this handle is done
+    with pytest.raises(FencedError):  # at once: this handle is fenced
         first.append(b"no")
     assert [entry.data async for entry in second.read(0)] == [b"shared", b"first", b"second"]
     for log in (shared, first, second):
@@ -186,7 +186,7 @@ async def test_what_cannot_be(servers: str) -> None:
         await Log.open("127.0.0.1:1", "nowhere", limits=SHORT)
     log = await Log.open(servers, "limits", create=LogSettings(), limits=Limits(in_flight_bytes_max=10_000))
     with pytest.raises(TypeError):
-        log.append("text")  # type: ignore[arg-type] # that is the point
+        log.append("text")  # type: ignore[arg-type] # wrong type on purpose
     with pytest.raises(TooLargeError):
         await log.append(bytes(2 << 20))
     with pytest.raises(TooLargeError):
@@ -237,7 +237,7 @@ async def test_an_epoch_outlives_restarts_of_a_log_on_disk() -> None:
 @pytest.mark.parametrize("durability", ["memory", "disk"])
 @pytest.mark.parametrize("configs", [{}, {"message.timestamp.type": "LogAppendTime"}], ids=["created", "appended"])
 async def test_times_never_go_back(cluster: Cluster, servers: str, durability: str, configs: dict[str, str]) -> None:
-    """The leader before had a clock that is ahead: its record is there already."""
+    """The previous leader's clock is ahead: its record is in the log already."""
     name = f"times-{durability}-{len(configs)}"
     ahead_ms = time.time_ns() // 1_000_000 + 1_800_000
     log = await Log.open(servers, name, create=LogSettings(durability=durability))
@@ -262,7 +262,7 @@ class Losses(MembershipEvents):
 
 
 async def test_an_append_after_the_end_of_a_lease_finds_no_leader() -> None:
-    """Its timer has not come yet, as after a pause. The broker comes back, and the record is written once."""
+    """Its timer has not fired yet, as after a pause. The broker registers again, and the record is written once."""
     losses = Losses()
     with Cluster(brokers=2, wal=True, storage="memory") as cluster:
         async with await Log.open(cluster.wal_servers, "leases", create=LogSettings(replicas=1), acks="leader") as log:
@@ -281,7 +281,7 @@ async def test_an_append_after_the_end_of_a_lease_finds_no_leader() -> None:
 
 
 async def test_writers_wait_while_the_backlog_is_full() -> None:
-    """All of them together have many times as much in flight as the broker takes."""
+    """Together they have many times as much in flight as the broker accepts."""
     with Cluster(wal=True, config={"ottla.unacknowledged.max.bytes": str(1 << 20)}) as cluster:
         logs = [await Log.open(cluster.wal_servers, f"log-{n}", create=LogSettings(), acks="all") for n in range(6)]
         appends = [[log.append(bytes(100_000)) for _ in range(30)] for log in logs]

@@ -1,4 +1,4 @@
-"""Where replicas are placed, and which assignments are refused."""
+"""Placement of replicas, and rejected assignments."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_same_seed_gives_the_same_places_and_another_one_others() -> None:
 
 
 def test_partitions_do_not_share_their_replicas_pair_by_pair() -> None:
-    """The load of a dead broker spreads over all others."""
+    """The load of a dead broker is spread over all others."""
     found = placed(brokers(6), 60, 2)
     beside = {broker: {other for replicas in found if broker in replicas for other in replicas} for broker in range(6)}
     assert all(len(others) >= 5 for others in beside.values())

@@ -1,4 +1,4 @@
-"""Registration and what a new incarnation keeps, draining, failures, who controls.
+"""Registration, the data that a new incarnation keeps, draining, failures, the controller's election.
 
 (safety: one-history, isr-incarnations, lost-incarnation)
 """
@@ -45,7 +45,7 @@ def commit(store: Store, write: Write | Refused | None) -> None:
     assert isinstance(store.commit(write), Committed)
 
 
-# -- what a new incarnation keeps -----------------------------------------------------------------------------------
+# -- data that a new incarnation keeps ------------------------------------------------------------------------------
 
 
 def test_the_first_start() -> None:
@@ -154,7 +154,7 @@ def test_a_new_incarnation_ends_the_reign_of_the_old_one() -> None:
 
 
 def test_the_same_process_goes_on_as_the_same_incarnation() -> None:
-    """Its lease ended while the store could not be reached; it still has all it had, in memory too."""
+    """Its lease expired while the store was unreachable; it still has all its data, in memory too."""
     store = Store()
     registration = register(store)
     store.end_lease(LeaseId(1))
@@ -163,7 +163,7 @@ def test_the_same_process_goes_on_as_the_same_incarnation() -> None:
 
 
 def test_its_registration_outlives_the_old_lease() -> None:
-    """Which has ended for its owner, and only later for the store."""
+    """The old lease has expired for its owner, and only later for the store."""
     store = Store()
     registration = register(store)
     commit(store, resume_registration(store.image(), registration, LeaseId(2)))

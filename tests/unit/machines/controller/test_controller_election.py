@@ -1,4 +1,4 @@
-"""Elections, one rule of ADR 7 at a time.
+"""Elections, one rule of ADR 7 per test.
 
 (safety: one-history, isr-incarnations, lost-incarnation, eligible-replicas)
 """
@@ -40,7 +40,7 @@ def cluster(*broker_ids: int) -> Store:
     return store
 
 
-# -- who is alive (safety: isr-incarnations, lost-incarnation) -------------------------------------------------------
+# -- liveness (safety: isr-incarnations, lost-incarnation) -----------------------------------------------------------
 
 
 def test_a_member_is_alive_if_its_broker_kept_what_it_had_then() -> None:
@@ -76,7 +76,7 @@ def test_the_dead_leave_the_isr_in_the_same_write() -> None:
 
 
 def test_the_dead_leave_the_isr_of_a_living_leader() -> None:
-    """Its epoch goes on: nothing changed for it but whom it waits for."""
+    """Its epoch stays: nothing changes for the leader except the replicas that it waits for."""
     assert decided(cluster(1, 2), partition("1 2 3", "1", epoch=7)) == partition("1 2 3", "1", isr="1 2", epoch=7)
 
 
@@ -106,7 +106,7 @@ def test_whoever_returns_empty_does_not() -> None:
 
 
 def test_a_leader_of_an_older_incarnation_gets_a_new_epoch() -> None:
-    """Even the same broker that kept everything: it may have forgotten what it sent (safety: one-history)."""
+    """Even the same broker with all its data: it may have forgotten what it sent (safety: one-history)."""
     store = cluster(2)
     store.add_broker(1, epoch=2, kept=1)
     assert decided(store, partition("1 2", "1:1", epoch=5)) == partition("1 2", "1:2", isr="1:2 2", epoch=6)
@@ -167,7 +167,7 @@ def test_a_member_that_came_back_empty_is_not_eligible() -> None:
 
 
 def test_enough_in_sync_again_clear_the_eligible() -> None:
-    """Also when the minimum was lowered: until then the leader's watermark stands still."""
+    """Also when the minimum was lowered: until then the leader's high watermark does not advance."""
     state = partition("1 2 3", "1", isr="1", eligible="2")
     assert decided(cluster(1, 2), state) == state
     assert decided(cluster(1, 2), state, TopicRules(min_insync_replicas=1)) == partition("1 2 3", "1", isr="1")
@@ -248,7 +248,7 @@ def test_a_copy_is_known_to_be_lost_though_its_broker_is_away_again() -> None:
 
 
 def test_a_cache_topic_goes_on_with_what_was_flushed_once_the_pages_of_all_are_lost() -> None:
-    """The power of all machines was cut: nobody has more than its disk, and the class promises no more."""
+    """All machines lost power: no replica has more than its disk, and the class promises no more."""
     rules = TopicRules(CACHE)
     state = partition("1 2 3", "1", isr="1 2")
     rebooted = RetainedSince(disk=1, cache=2, memory=2)
@@ -324,7 +324,7 @@ def test_it_ends_with_the_target_and_a_leader_of_it() -> None:
 
 
 def test_whoever_loses_a_replica_gets_a_new_epoch() -> None:
-    """So that what the removed one still sends is refused."""
+    """So that requests of the removed replica are rejected."""
     store = cluster(1, 2, 3)
     state = partition("1 2 3", "1", removing="3", epoch=6)
     assert decided(store, state) == partition("1 2", "1", epoch=7)

@@ -1,4 +1,4 @@
-"""The image of a cluster: what is read from the store, what a change touches, what is not visible."""
+"""The cluster image: what is read from the store, what a change affects, what is hidden."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_keys_of_others_are_not_our_business() -> None:
     assert not image.unreadable()
 
 
-# -- look-ups -------------------------------------------------------------------------------------------------------
+# -- lookups --------------------------------------------------------------------------------------------------------
 
 
 def test_look_ups() -> None:
@@ -283,7 +283,7 @@ def test_failures_that_cannot_be_read_may_be_of_any_log() -> None:
     assert store.image().has_failed(1, P0, Durability.MEMORY)
 
 
-# -- what changed ---------------------------------------------------------------------------------------------------
+# -- changes --------------------------------------------------------------------------------------------------------
 
 
 def test_what_a_batch_touches() -> None:

@@ -1,4 +1,4 @@
-"""A leader's own changes of its ISR: what it writes, and what makes the write fail.
+"""A leader's changes of its ISR: what it writes, and what makes the write fail.
 
 (safety: eligible-replicas, isr-changes)
 """
@@ -84,7 +84,7 @@ def test_a_change_of_the_partition_makes_it_fail() -> None:
 
 @pytest.mark.parametrize("broker_id", [1, 2])
 def test_a_new_incarnation_of_the_leader_or_of_one_that_joins_makes_it_fail(broker_id: int) -> None:
-    """A leader that was paused while its broker started again, empty, must not drop those who have everything."""
+    """A leader that was paused while its broker restarted empty must not drop replicas that have everything."""
     store = world(partition("1 2 3", "1", isr="1 3"))
     write = change(store, "1 2")
     store.add_broker(broker_id, epoch=2)
@@ -106,7 +106,7 @@ def test_what_others_do_meanwhile_does_not() -> None:
     assert isinstance(store.commit(write), Committed)
 
 
-# -- refusals -------------------------------------------------------------------------------------------------------
+# -- errors ---------------------------------------------------------------------------------------------------------
 
 
 def test_only_the_leader_of_this_epoch_changes_the_isr() -> None:

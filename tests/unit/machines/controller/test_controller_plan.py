@@ -1,4 +1,4 @@
-"""What the controller writes: elections first, many in one write, each fenced (safety: controller-writes)."""
+"""The controller's writes: elections first, many in one write, each fenced (safety: controller-writes)."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_leader_that_changed_its_isr_meanwhile_makes_it_fail() -> None:
 
 @pytest.mark.parametrize("lost", ["the leader that is elected", "the leader that stays"])
 def test_nobody_is_dropped_for_a_leader_that_has_just_come_back_empty(lost: str) -> None:
-    """The image is a little old: 2 is dead and has everything, 1 was well but is empty by now."""
+    """The image is slightly outdated: 2 is dead and has everything, 1 was healthy but is empty now."""
     store, me = world(partition("1 2", "2" if "elected" in lost else "1"), min_insync_replicas="1")
     store.end_lease(LeaseId(2))
     (write,) = plan(store.image(), me, BOOK)

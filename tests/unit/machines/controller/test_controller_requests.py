@@ -1,4 +1,4 @@
-"""Reassignments and elections that somebody asks for (AlterPartitionReassignments, ElectLeaders)."""
+"""Reassignments and elections requested by clients (AlterPartitionReassignments, ElectLeaders)."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class World:
             assert isinstance(self.store.commit(write), Committed)
 
     def join(self, isr: str) -> None:
-        """The leader takes everybody into its ISR."""
+        """The leader takes all replicas into its ISR."""
         leader = self.store.state().leader_member
         write = isr_change(self.store.image(), TopicRules(), P0, leader, members(isr))
         assert isinstance(write, Write)
@@ -113,7 +113,7 @@ def test_the_same_replicas_need_no_write() -> None:
 
 
 def test_another_target_before_the_first_is_reached() -> None:
-    """Broker 4 was wanted and is not any more: it goes, whichever way this ends."""
+    """Broker 4 is no longer a target: it is removed, however this ends."""
     world = World(partition("1 2 3", "1"))
     world.reassign([1, 2, 4])
     world.reassign([1, 2, 5])

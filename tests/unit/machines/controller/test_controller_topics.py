@@ -119,7 +119,7 @@ def test_of_two_creators_of_one_name_one_succeeds_and_the_other_leaves_nothing()
 
 
 def test_a_creator_that_dies_leaves_nothing() -> None:
-    """And whatever of it is still on its way comes too late."""
+    """Its writes that are still in flight come too late."""
     store = brokers()
     found = creation(store, 40, limits=SMALL)
     rest = found.rest(begin(store, found))
@@ -131,7 +131,7 @@ def test_a_creator_that_dies_leaves_nothing() -> None:
 
 
 def test_a_replica_that_starts_anew_meanwhile_makes_it_fail() -> None:
-    """It would be in sync as an incarnation that is gone."""
+    """It would be in sync as an incarnation that no longer exists."""
     store = brokers()
     found = creation(store, 1)
     store.add_broker(2, epoch=2)

@@ -1,4 +1,4 @@
-"""Who gets which partitions."""
+"""The assignment of partitions to members."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def what(
 
 
 def parse(text: str) -> Assignment:
-    """As in "a0 a1 b0"."""
+    """Parses "a0 a1 b0"."""
     return frozenset((NAMES[each[0]], int(each[1:])) for each in text.split())
 
 
@@ -103,7 +103,7 @@ class TestUniform:
         assert sorted(map(len, found.values())) == [2, 2, 2]
 
     def test_a_chain_of_moves(self) -> None:
-        """x can only relieve itself through y, who then has too much."""
+        """x can move partitions only to y, which then has too many."""
         previous = {"x": "a0 a1 a2", "y": "b0 b1", "z": ""}
         found = assign_uniform(what({"x": "a", "y": "ab", "z": "b"}, {A: 3, B: 2}, previous))
         assert sorted(map(len, found.values())) == [1, 2, 2]

@@ -1,4 +1,4 @@
-"""The classic protocol: join, sync, heartbeat, leave, and what happens when somebody does not."""
+"""The classic protocol: join, sync, heartbeat, leave, and members that time out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The consumer protocol (KIP-848): epochs, targets, and partitions that have one owner at a time."""
+"""The consumer protocol (KIP-848): epochs, targets, and partitions with one owner at a time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ORDERS = TOPICS["orders"][0]
 
 
 def together(groups: Groups, *member_ids: str, **more: Any) -> list[Consumer]:
-    """A stable group."""
+    """Creates a stable group."""
     consumers = [Consumer(groups, member_id, **more).join() for member_id in member_ids]
     for _ in range(3):
         for consumer in consumers:
@@ -386,7 +386,7 @@ class TestRegularExpressions:
         assert {topic for topic, _ in other.beat().partitions} == {"orders"}
 
     def test_another_expression(self) -> None:
-        """The topics that only the old one matches are revoked at once; the new ones come when they are known."""
+        """Topics that only the old one matches are revoked at once; new ones are assigned when they are resolved."""
         groups = Groups()
         consumer = Consumer(groups, "m", more={"subscribed_regex": "b.*"}).join()
         groups.resolve({"b.*": ("bills",)})

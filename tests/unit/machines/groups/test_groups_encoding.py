@@ -1,4 +1,4 @@
-"""Records of `__consumer_offsets`, byte by byte as Kafka writes them; and what is no such record."""
+"""Records of `__consumer_offsets`, byte for byte as Kafka writes them; and invalid records."""
 
 from __future__ import annotations
 

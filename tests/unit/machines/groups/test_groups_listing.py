@@ -1,4 +1,4 @@
-"""Groups as administrators see them; deadlines; and whose coordinator a group has."""
+"""Groups as administrators see them; deadlines; and the coordinator of a group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups that change their protocol with their members alive, and classic members of a consumer group."""
+"""Groups that change their protocol with live members, and classic members of a consumer group."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ALL: Named = frozenset(("orders", index) for index in range(4))
 
 
 class Classic:
-    """A cooperative consumer of the classic protocol: it keeps what it has while it joins again."""
+    """A cooperative consumer of the classic protocol: it keeps its partitions while it rejoins."""
 
     def __init__(self, groups: Groups, instance_id: str | None = None) -> None:
         self.groups = groups
@@ -45,7 +45,7 @@ class Classic:
         return ticket
 
     def sync(self, assignments: dict[str, Named] | None = None) -> str:
-        """The name of the error."""
+        """Returns the name of the error."""
         named = tuple((key, write_assignment(value, 1)) for key, value in (assignments or {}).items())
         request = SyncGroup(
             group="g",
@@ -67,7 +67,7 @@ class Classic:
         return self.groups.beat(self.joined, instance_id=self.instance_id)
 
     def go_on(self) -> None:
-        """What a consumer does all the time."""
+        """One step of a consumer's loop."""
         error = self.beat()
         if error == "rebalance_in_progress":
             self.join()
@@ -79,7 +79,7 @@ class Classic:
 
 
 def classic_group(groups: Groups, size: int = 2, **more: Any) -> list[Classic]:
-    """A stable classic group that shares the four partitions of a topic."""
+    """Creates a stable classic group that shares the four partitions of a topic."""
     members = [Classic(groups, **more) for _ in range(size)]
     tickets = [member.join() for member in members]
     groups.wait(DELAY_MS * 2)
@@ -156,7 +156,7 @@ class TestUpgrade:
 
     def test_not_if_its_subscriptions_cannot_be_read(self) -> None:
         groups = Groups()
-        member = groups.assemble()[0]  # its assignment is no assignment
+        member = groups.assemble()[0]  # its assignment cannot be parsed
         assert Consumer(groups, "m").join().error == "group_id_not_found"
         assert groups.beat(member) == "none"
 
@@ -335,7 +335,7 @@ class TestDowngrade:
         assert old.beat() == "none"
 
     def test_the_silent_one_comes_back(self) -> None:
-        """GROUP_ID_NOT_FOUND, which Kafka says here, is the end of a Java client."""
+        """GROUP_ID_NOT_FOUND, Kafka's reply here, makes a Java client fail."""
         groups = Groups()
         (old,) = classic_group(groups, 1)
         silent = Consumer(groups, "m").join()

@@ -1,4 +1,4 @@
-"""Offsets: who may commit them, who reads them, when they go."""
+"""Offsets: which members may commit and read them, and when they expire."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Static members of the classic protocol: they keep their place while they are away."""
+"""Static members of the classic protocol keep their partitions while they are away."""
 
 from __future__ import annotations
 

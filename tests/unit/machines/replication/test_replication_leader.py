@@ -1,4 +1,4 @@
-"""The watermark and the ISR, as a leader decides them."""
+"""A leader's decisions about the high watermark and the ISR."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def catch_up(machine: LeaderReplication, broker_id: int, end: int, now_ms: float
     machine.on_acknowledged(broker_id, REGISTERED[broker_id], end, now_ms)
 
 
-# -- the watermark ---------------------------------------------------------------------------------------------------
+# -- high watermark --------------------------------------------------------------------------------------------------
 
 
 def test_it_is_the_least_acknowledged_end_of_everybody_in_sync() -> None:
@@ -74,7 +74,7 @@ def test_the_synced_end_of_a_fetch_counts_no_further_than_its_offset_nor_behind_
     assert machine.high_watermark == 104
     machine.on_fetched(2, 20, 110, 0.0, acknowledged_end=104)
     machine.on_acknowledged(2, 20, 108, 0.0)
-    # The leader looks at the fetch that waits once more, and the fetch says what it said.
+    # The leader evaluates the waiting fetch once more, with the same report.
     machine.on_fetched(2, 20, 110, 0.0, acknowledged_end=104)
     follower = machine.follower(2)
     assert follower is not None
@@ -98,7 +98,7 @@ def test_the_leaders_own_sync_counts_too() -> None:
 
 
 def test_a_report_counts_no_further_than_the_fetch_offset() -> None:
-    """The rest may be of another history, which the next fetch would have found out."""
+    """Records beyond it may be of another history, which the next fetch would detect."""
     machine = leader({1: 10, 2: 20})
     machine.on_own_progress(110, 110)
     machine.on_fetched(2, 20, 104, 0.0)
@@ -148,7 +148,7 @@ def test_strangers_do_not_count() -> None:
 
 
 def test_it_stands_still_below_min_insync_replicas() -> None:
-    """Otherwise the last replica standing would decide alone what is committed (safety: eligible-replicas)."""
+    """Otherwise the last remaining replica would decide alone what is committed (safety: eligible-replicas)."""
     machine = leader({1: 10})
     assert not machine.has_enough_in_sync
     assert not machine.on_own_progress(110, 110)
@@ -195,7 +195,7 @@ def test_a_follower_that_only_fetches_but_does_not_sync_leaves() -> None:
 
 
 def test_a_follower_in_a_steady_stream_stays() -> None:
-    """It never has quite everything, but always what there was at its last word."""
+    """It never has quite everything, but always the end as of its previous fetch."""
     machine = leader({1: 10, 2: 20})
     end = 100
     for now_ms in range(0, 5000, 100):
@@ -262,7 +262,8 @@ def test_a_refused_change_leaves_what_is_stored() -> None:
 
 
 def test_who_lacks_the_epochs_start_does_not_join() -> None:
-    """The watermark may be far below what the epoch began with: a member without that would lose it at an election."""
+    """The high watermark may be far below the epoch's first offset: a member without those records would lose them if
+    elected."""
     machine = leader({1: 10, 2: 20}, end=100, high_watermark=50)
     catch_up(machine, 3, 60)
     assert machine.next_isr(REGISTERED, 0.0) is None

@@ -1,4 +1,4 @@
-"""The token bucket that limits the traffic of throttled replicas: pure, time comes in as a number."""
+"""The token bucket that limits the traffic of throttled replicas: pure, with the time as an argument."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ RATE = 1_000_000
 
 
 def moved(throttle: Throttle, duration_ms: int, step_ms: int, most: int = 1 << 30) -> int:
-    """Everything that goes through for somebody who asks again and again, at most so much each time."""
+    """Returns the total that passes for a caller that asks repeatedly, at most that much each time."""
     total = 0
     for now_ms in range(0, duration_ms, step_ms):
         size = min(throttle.allowance(now_ms), most)

@@ -1,4 +1,4 @@
-"""The transaction coordinator beyond its stories (tests/scenarios/transactions): requests, reports, deadlines."""
+"""The transaction coordinator beyond its scenarios (tests/scenarios/transactions): requests, reports, deadlines."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_a_new_producer_may_change_the_timeout() -> None:
 
 
 def test_an_end_without_partitions_is_decided_and_complete_in_one_step() -> None:
-    """Both records are one batch: nobody has to write a marker."""
+    """Both records are one batch: no marker is needed."""
     world = Coordinated()
     producer = init(world)
     before = len(world.log)
@@ -279,7 +279,8 @@ def test_a_transaction_that_ended_leaves_no_deadline_behind() -> None:
 
 
 def test_a_log_of_kafka_does_not_say_whose_answer_was_lost() -> None:
-    """A retry across the move from Kafka is refused. The client begins anew; nobody is let in who was fenced."""
+    """A retry across a migration from Kafka is rejected. The client starts a new epoch; no fenced producer is
+    admitted."""
     done = replace(ONGOING, state=TransactionState.COMPLETE_COMMIT, partitions=frozenset(), producer_epoch=1)
     coordinator = loaded(replace(done, client_version=2, previous_producer_id=1))
     request = EndTransaction(

@@ -1,4 +1,4 @@
-"""Records of `__transaction_state`, byte by byte as Kafka's message schema has them; and what is no such record."""
+"""Records of `__transaction_state`, byte for byte as in Kafka's message schema; and invalid records."""
 
 from __future__ import annotations
 

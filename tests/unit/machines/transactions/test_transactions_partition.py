@@ -1,4 +1,4 @@
-"""The transactions in one partition, beyond the stories: snapshots, the index of aborted ones, truncation, expiry."""
+"""The transactions of one partition beyond the scenarios: snapshots, the index of aborted ones, truncation, expiry."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_marker_that_would_change_nothing_is_found_where_it_is() -> None:
 
 
 def test_before_version_2_nobody_can_tell_that_a_marker_is_there_already() -> None:
-    """It may end a later transaction of the same epoch, which has written nothing here but is about to."""
+    """It may end a later transaction of the same epoch that has not written here yet."""
     log = log_of(Batch(1, 0), commit(1, 0, version=1))
     guard = log.table.begin_verification(1, 0, 1, 0)
     marker = abort(1, 0, version=1)
@@ -173,7 +173,7 @@ def test_a_guard_that_nobody_used_expires() -> None:
 
 
 def test_the_last_stable_offset_is_in_the_log() -> None:
-    """Retention may have removed where an open transaction began."""
+    """Retention may have removed the start of an open transaction."""
     log = log_of(Batch(1, 0), Batch(2, 0), Batch(2, 0))
     assert log.table.last_stable_offset() == 0
     assert log.table.last_stable_offset(start_offset=2) == 2

@@ -1,4 +1,4 @@
-"""The configuration tables: names, types, defaults, and what is refused."""
+"""The configuration tables: names, types, defaults, and invalid values."""
 
 from __future__ import annotations
 

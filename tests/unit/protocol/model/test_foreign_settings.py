@@ -1,4 +1,4 @@
-"""Settings that Ottla does not have: the table, and what a broker that is started by a program makes of them."""
+"""Settings that Ottla does not have: the table, and their handling by an embedded broker."""
 
 from __future__ import annotations
 
@@ -37,5 +37,5 @@ def test_a_broker_leaves_out_what_it_does_not_have() -> None:
 
 
 def test_the_listeners_of_the_process_are_none_of_the_brokers_settings() -> None:
-    """A program gives host and port; a listener that is left out could have been an encrypted one."""
+    """A program gives host and port; an ignored listener could have been an encrypted one."""
     assert isinstance(parse_broker_config({"listeners": "SSL://:9092"}), Refused)

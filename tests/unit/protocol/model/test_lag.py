@@ -1,4 +1,4 @@
-"""How far a group is behind, in records and in seconds."""
+"""The lag of a group, in records and in seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each codec by itself: what it must read, and that no input makes it take more memory than the limit."""
+"""Each codec by itself: the formats it must read, and that no input makes it exceed the memory limit."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_never_exceeds_the_limit(codec: Compression) -> None:
 
 
 def zeros(megabytes: int) -> dict[Compression, bytes]:
-    """The same long run of zeros in each codec, made piece by piece."""
+    """The same long run of zeros in each codec, compressed piece by piece."""
     piece = bytes(1 << 20)
     deflate = zlib.compressobj(9, wbits=31)
     frame = lz4.frame.LZ4FrameCompressor()
@@ -75,7 +75,7 @@ def test_zstd_without_a_content_size() -> None:
 
 
 def test_a_zstd_block_may_be_raw() -> None:
-    """A frame by hand: magic, no content size, a window of 1 KB, one last raw block of three bytes."""
+    """A hand-made frame: magic, no content size, a window of 1 KB, one last raw block of three bytes."""
     frame = bytes.fromhex("28b52ffd 00 00") + (1 | 3 << 3).to_bytes(3, "little") + b"abc"
     assert bytes(decompress(Compression.zstd, frame, 3)) == b"abc"
 
@@ -170,7 +170,7 @@ def test_what_aiokafka_decodes() -> None:
 
 
 def test_kafka_python_in_both_directions() -> None:
-    """Its snappy and zstd need packages that are not always there."""
+    """Its snappy and zstd need optional packages."""
     assert bytes(decompress(Compression.lz4, kafka_python_codec.lz4_encode(TEXT), len(TEXT))) == TEXT
     assert bytes(decompress(Compression.gzip, kafka_python_codec.gzip_encode(TEXT), len(TEXT))) == TEXT
     assert kafka_python_codec.lz4_decode(bytes(compress(Compression.lz4, TEXT))) == TEXT

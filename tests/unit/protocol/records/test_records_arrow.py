@@ -1,4 +1,4 @@
-"""Arrow tables in and out: types that are taken, slices and chunks, and buffers that nobody vouches for."""
+"""Arrow tables in and out: supported types, slices and chunks, and untrusted buffers."""
 
 from __future__ import annotations
 

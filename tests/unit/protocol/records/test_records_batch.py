@@ -1,4 +1,4 @@
-"""The batch header byte by byte, the fields that a log or a producer sets, and batches in a larger buffer."""
+"""The batch header byte for byte, the fields that a log or a producer sets, and batches in a larger buffer."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from ottla.protocol.records.codecs import Compression
 from ottla.protocol.records.errors import CorruptRecords
 from ottla.protocol.records.record import Record, decode_batch, encode_batch
 
-# One record by hand: 12 bytes of body (zigzag 24), no attributes, both deltas 0, key "key", value "val", no headers.
+# One hand-made record: 12 bytes of body (zigzag 24), no attributes, both deltas 0, key "key", value "val", no headers.
 RECORD = bytes.fromhex("18 00 00 00 06 6b6579 06 76616c 00")
 HEADER = bytes.fromhex(
     "0000000000000102"  # base offset 258
     "0000003e"  # length 62: 49 of the header after this field, 13 of the record
     "00000007"  # leader epoch
     "02"  # magic
-    "00000000"  # checksum, to be signed
+    "00000000"  # checksum, filled in later
     "0033"  # attributes: lz4 | transactional | control
     "00000000"  # last offset delta
     "0000018bcfe56800"  # first timestamp 1700000000000
-    "0000018bcfe56805"  # greatest timestamp
+    "0000018bcfe56805"  # maximum timestamp
     "0000000000000fa0"  # producer id 4000
     "0003"  # producer epoch
     "00000011"  # base sequence 17

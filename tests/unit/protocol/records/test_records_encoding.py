@@ -1,4 +1,4 @@
-"""Batches as they are written: kinds of batches, splitting, producers' sequences, and what is refused on the way in."""
+"""Encoding of batches: kinds of batches, splitting, producers' sequences, and invalid input."""
 
 from __future__ import annotations
 

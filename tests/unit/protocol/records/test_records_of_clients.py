@@ -1,6 +1,6 @@
-"""Batches that other clients wrote, kept as they came: each codec of the Java client and of librdkafka.
+"""Batches recorded from other clients: each codec of the Java client and of librdkafka.
 
-JAVA is of kafka-clients 4.4.0 (MemoryRecords with a producer id), LIBRDKAFKA of confluent-kafka 2.16.1, taken from its
+JAVA is from kafka-clients 4.4.0 (MemoryRecords with a producer id), LIBRDKAFKA from confluent-kafka 2.16.1 with its
 mock broker.
 """
 

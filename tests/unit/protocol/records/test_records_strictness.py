@@ -1,4 +1,4 @@
-"""What a reader refuses, and that the compiled reader and its twin refuse the same."""
+"""Invalid records that a reader rejects; the compiled reader and its twin reject the same ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INT64_MAX = 2**63 - 1
 
 
 def batch_of(body: str, *, count: int = 1, last_offset_delta: int = 0, **fields: int) -> bytearray:
-    """A batch around records that are written by hand."""
+    """A batch with hand-made records."""
     batch = encode_batch([])
     batch += bytes.fromhex(body)
     header = read_header(batch)._replace(

@@ -1,4 +1,4 @@
-"""The broker's looks into a batch."""
+"""The broker's validation of a batch's content."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_recompressing_changes_only_the_codec(codec: Compression, wanted: Compre
 
 
 def test_recompressing_keeps_what_it_does_not_understand() -> None:
-    """A header key that is not UTF-8 and a record attribute without a meaning stay as they are."""
+    """A header key that is not UTF-8 and an undefined record attribute stay unchanged."""
     batch = encode_batch([Record(0, 0, b"k", b"v", (("?", b""),))])
     at = batch.index(b"?")
     batch[at] = 0xFF

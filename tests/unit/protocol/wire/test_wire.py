@@ -1,4 +1,4 @@
-"""Primitives and headers: edges of the encodings, and what is refused."""
+"""Primitives and headers: edge cases of the encodings, and invalid input."""
 
 from __future__ import annotations
 

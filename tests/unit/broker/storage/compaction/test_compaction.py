@@ -1,4 +1,4 @@
-"""What compaction keeps and removes, on one log."""
+"""Which records compaction keeps and removes, in one log."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_the_last_batch_of_a_producer_stays_without_records() -> None:
 
 
 def test_records_without_a_key_go() -> None:
-    """They came before the topic was compacted."""
+    """They were written before the topic was compacted."""
     log = CompactedLog()
     log.append([(None, b"1"), (b"a", b"2"), (None, b"3")])
     log.append([(None, b"4")])
@@ -165,7 +165,7 @@ def test_timestamps_are_the_same_beside_a_delete_horizon() -> None:
     assert next(each for each in headers(log) if has_delete_horizon(each)).max_timestamp >= 0
 
 
-# -- when ------------------------------------------------------------------------------------------------------------
+# -- scheduling ------------------------------------------------------------------------------------------------------
 
 
 def plan(log: CompactedLog) -> object:
@@ -210,7 +210,7 @@ def test_a_record_that_waited_too_long_is_compacted_whatever_the_ratio() -> None
     log.compact()
     log.put("key 1", "key 1")
     log.bench.clock.advance(20_000)
-    log.begin_compaction()  # ends the active segment
+    log.begin_compaction()  # rolls the active segment
     log.put("other")
     log.compact()
     assert [record.key for record in log.records()].count(b"key 1") == 1
@@ -300,7 +300,7 @@ def test_look_ups_by_time_pass_over_what_is_gone() -> None:
     assert latest.offset == 3
 
 
-# -- its share -------------------------------------------------------------------------------------------------------
+# -- share of the event loop -----------------------------------------------------------------------------------------
 
 
 def test_the_work_is_cut_into_slices() -> None:

@@ -1,4 +1,4 @@
-"""A compaction meets what else happens to its log: readers, retention, truncation, deletion, a full disk, faults."""
+"""Compaction concurrent with readers, retention, truncation, deletion, a full disk and faults."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.sim_logs import key_of, split
 
 
 def filled() -> CompactedLog:
-    """Flushed and ready to be compacted."""
+    """Returns a log that is flushed and ready to be compacted."""
     log = CompactedLog()
     for number in range(40):
         log.put(f"key {number % 4}", f"once {number % 20}")
@@ -34,7 +34,7 @@ def compact_now(log: CompactedLog) -> None:
 
 
 def steps(log: CompactedLog) -> int:
-    """Of a whole compaction."""
+    """Returns the number of steps of a whole compaction."""
     log.begin_compaction()
     count = 0
     while log.compactor.is_running:
@@ -77,7 +77,7 @@ def test_a_truncation_above_what_is_compacted(moment: int) -> None:
 
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_truncation_below_what_is_compacted(moment: int) -> None:
-    """After an unclean election. Values that were replaced by what is cut off are gone; nothing else is."""
+    """After an unclean election. Values superseded by truncated records are lost; nothing else is."""
     log = filled()
     log.begin_compaction()
     run_some(log, moment)
@@ -131,7 +131,7 @@ def test_retention_takes_segments_meanwhile(moment: int) -> None:
 
 
 def test_retention_leaves_segments_alone_that_change_places() -> None:
-    """Their start is passed, durably, while they are written anew: what has their name in a moment is another file."""
+    """The log start passes them durably while they are rewritten: their names are about to belong to other files."""
     log = filled()
     file_log = log.bench.log()
     log.begin_compaction()
@@ -153,7 +153,7 @@ def test_retention_leaves_segments_alone_that_change_places() -> None:
 
 
 def test_a_tombstone_never_goes_before_what_it_deletes() -> None:
-    """Two compactions in a row are cut off at the same step."""
+    """Two consecutive compactions are interrupted at the same step."""
     for moment in range(4, 60, 3):
         log = CompactedLog(delete_retention_ms="100")
         log.put("deleted")
@@ -306,7 +306,7 @@ def test_a_damaged_segment_is_left_as_it_is() -> None:
 
 
 def cut_at(nth: int) -> CompactedLog:
-    """The power is cut at an operation of a compaction; what was not synced survives."""
+    """Cuts the power at an operation of a compaction; unsynced data survives."""
     log = filled()
     PowerCut(log.bench.disk, nth)
     with pytest.raises(PowerCutError):
@@ -316,7 +316,7 @@ def cut_at(nth: int) -> CompactedLog:
 
 
 def test_a_power_cut_at_any_operation_of_the_start_that_ends_a_swap() -> None:
-    """The first cut comes between the steps of a swap, the second in the middle of the start after it."""
+    """The first cut comes between the steps of a swap, the second during the following startup."""
     first = next(nth for nth in range(1, 200) if "swap" in cut_at(nth).bench.names())
     for nth in (first, first + 3):
         operation, started = 1, False

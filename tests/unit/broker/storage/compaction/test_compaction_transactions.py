@@ -1,4 +1,5 @@
-"""Compaction of logs with transactions: committed ones count, aborted ones go, markers stay while they are needed."""
+"""Compaction of logs with transactions: committed records count, aborted ones are removed, markers stay while
+needed."""
 
 from __future__ import annotations
 
@@ -137,7 +138,7 @@ def test_a_marker_waits_until_the_index_without_its_transaction_is_durable(log: 
 
 
 def test_a_producer_whose_transaction_is_emptied_is_known_and_not_open(log: CompactedLog) -> None:
-    """Learned from the segments alone, as a new follower does."""
+    """Its state is rebuilt from the segments alone, as a new follower does."""
     append_in_transaction(log.bench.log(), [(b"a", b"1"), (b"b", b"1")], (7, 0, 0))
     end_transaction(log.bench.log(), (7, 0), commit=True)
     log.append([(b"a", b"2"), (b"b", b"2")])

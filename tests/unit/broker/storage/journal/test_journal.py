@@ -29,7 +29,7 @@ SMALL = JournalLimits(ring_bytes_max=256 << 10, file_bytes_max=32 << 10, group_b
 
 
 def make_batch(base_offset: int, records: bytes = b"records", record_count: int = 1, epoch: int = 0) -> memoryview:
-    """A batch as the log hands it over: stamped, with a checksum that matches."""
+    """Returns a batch as the log passes it on: stamped, with a matching checksum."""
     batch = bytearray(HEADER_BYTES) + records
     fields = (base_offset, len(batch) - 12, epoch, 2, 0, 0, record_count - 1, 0, 0, -1, -1, -1, record_count)
     header = BatchHeader._make(fields)
@@ -39,7 +39,7 @@ def make_batch(base_offset: int, records: bytes = b"records", record_count: int 
 
 
 class Log:
-    """A log that only counts: the appender's side and what it heard from the journal."""
+    """A minimal log that records its notifications from the journal."""
 
     def __init__(self, partition: int, events: list[object] | None = None) -> None:
         self.key = LogKey(TopicId(UUID(int=7)), PartitionIndex(partition), generation=1)
@@ -253,13 +253,13 @@ def test_a_failed_write_is_final(error: int) -> None:
     assert world.journal.has_room, "nobody waits for a journal that is dead"
 
 
-# -- a write behind a write --------------------------------------------------------------------------------------
+# -- pipelined writes --------------------------------------------------------------------------------------------
 
 CHAINED = JournalLimits(ring_bytes_max=256 << 10, file_bytes_max=32 << 10, group_bytes_max=16 << 10, early_bytes=2000)
 
 
 def given_to(disk: SimDisk) -> int:
-    """Blocks that the disk has and did not write yet."""
+    """Returns the number of blocks that the disk has not written yet."""
     assert isinstance(disk.journal_queue, SimDiskQueue)
     return len(disk.journal_queue.pending_requests())
 
@@ -302,7 +302,7 @@ def test_a_little_waits_for_more_while_the_disk_writes() -> None:
 
 
 def test_nothing_is_written_behind_a_write_that_failed() -> None:
-    """Else a block would say of one that is not there that it was durable: acknowledged records would seem lost."""
+    """Otherwise a block could name a missing one as durable, and acknowledged records would seem lost."""
     world, log, behind, other = World(CHAINED), Log(0), Log(1), Log(2)
     world.append(log)
     world.run()
@@ -321,7 +321,7 @@ def test_nothing_is_written_behind_a_write_that_failed() -> None:
 
 
 def test_a_crash_with_a_block_behind_a_block() -> None:
-    """Whatever of them reached the disk, the second is there only with the first, and nothing looks damaged."""
+    """Whichever of them reached the disk, the second is present only with the first, and nothing looks damaged."""
     seen = set()
     for seed in range(60):
         world, log = World(CHAINED), Log(0)
@@ -334,7 +334,7 @@ def test_a_crash_with_a_block_behind_a_block() -> None:
 
 
 def test_a_file_is_left_when_all_of_it_is_durable() -> None:
-    """What is to be synced before a file is used again is known of durable blocks alone."""
+    """The sync position for reusing a file is known only for durable blocks."""
     limits = JournalLimits(ring_bytes_max=64 << 10, file_bytes_max=16 << 10, group_bytes_max=8 << 10, early_bytes=2000)
     world, log = World(limits), Log(0)
     ends_by_sequence: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""The journal on the real disk adapter: alignment, gathered writes and background growth as they really are."""
+"""The journal on the real disk adapter: real alignment, gathered writes and background growth."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LIMITS = JournalLimits(ring_bytes_max=1 << 20, file_bytes_max=128 << 10, group_b
 
 
 class WaitedLog(Log):
-    """Sends its next batch when the one before is durable."""
+    """Sends its next batch when the previous one is durable."""
 
     def __init__(self, partition: int, journal: Journal, batches: int, finished: asyncio.Event) -> None:
         super().__init__(partition)

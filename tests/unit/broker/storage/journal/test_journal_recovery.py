@@ -1,4 +1,4 @@
-"""Reading the journal back: what counts as damage, what as the torn end, and what never comes back."""
+"""Recovery of the journal: what counts as damage, what as a torn end, and what must never reappear."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def test_a_block_copied_to_another_place_does_not_count() -> None:
 
 
 def test_a_batch_that_looks_like_a_block_is_only_a_batch() -> None:
-    """A client that sends the bytes of an old block, even at its own place in the file, brings nothing back."""
+    """A client that sends the bytes of an old block, even at its position in the file, restores nothing."""
     world, log = World(JournalLimits()), Log(0)
     world.append(log, 20_000)
     world.run()
@@ -215,7 +215,7 @@ def test_a_batch_that_looks_like_a_block_is_only_a_batch() -> None:
 
 
 def test_another_batch_in_the_place_of_the_right_one_does_not_count() -> None:
-    """Left of an earlier pass, say: right in itself, and not what this entry is about."""
+    """A batch left over from an earlier pass, for example: valid in itself, but not the one of this entry."""
     world = blocks_of_one(2, Log(0))
     stale = make_batch(0, bytes(99) + b"!")
     world.disk.files.open(FIRST).write_at(PAYLOAD_AT, [stale])
@@ -223,7 +223,7 @@ def test_another_batch_in_the_place_of_the_right_one_does_not_count() -> None:
 
 
 def test_lengths_that_lie_are_not_followed() -> None:
-    """The header is under its checksum, and still asks for more than the file has."""
+    """The header's checksum is valid, but its length exceeds the file."""
     world = blocks_of_one(1, Log(0))
     file = world.disk.files.open(FIRST)
     header = unpack_block_header(file.read_at(0, BLOCK_HEADER_BYTES))
@@ -255,7 +255,7 @@ def test_garbage_instead_of_a_journal() -> None:
 
 
 def test_a_torn_block_of_an_earlier_run_is_never_mistaken() -> None:
-    """Its sequence is behind it after the restart, wherever the new run writes."""
+    """After the restart its sequence is in the past, wherever the new run writes."""
     log = Log(0)
     world = two_files()
     world.disk.damage(SECOND, 3 * 4096 + PAYLOAD_AT)

@@ -1,4 +1,4 @@
-"""The journal's ring of files: growth, wrap, release, back-pressure, oversize blocks, a full disk."""
+"""The journal's ring of files: growth, wrap, release, back-pressure, oversized blocks, a full disk."""
 
 from __future__ import annotations
 
