@@ -15,7 +15,7 @@ from random import Random
 from typing import Any
 
 import ottla.broker.server.listener
-from ottla.sim.sockets import bind
+from ottla.sim.loop import bind
 
 Now = Callable[[], float]
 """A clock; returns seconds."""

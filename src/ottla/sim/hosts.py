@@ -21,8 +21,9 @@ from ottla.sim.disk import Keep, SimDisk
 from ottla.sim.loop import SimLoop
 
 if TYPE_CHECKING:
+    from ottla.sim.network import SimNetwork
+    from ottla.sim.scheduler import Scheduler
     from ottla.sim.sockets import SimSocket
-    from ottla.sim.world import SimWorld
 
 T = TypeVar("T")
 _ASYNCIO = os.path.dirname(asyncio.__file__)
@@ -60,9 +61,17 @@ class SimHost:
     """A simulated machine."""
 
     def __init__(
-        self, world: SimWorld, name: str, program: Program | None, *, skew_ms: float = 0, drift_ppm: float = 0
+        self,
+        world: Scheduler,
+        network: SimNetwork,
+        name: str,
+        program: Program | None,
+        *,
+        skew_ms: float = 0,
+        drift_ppm: float = 0,
     ) -> None:
         self.world = world
+        self._network = network
         self.name = name
         self.program = program
         self.incarnation = 0
@@ -126,14 +135,16 @@ class SimHost:
             raise RuntimeError(f"{self.name} runs already")
         self.incarnation += 1
         self._running = True
-        self.loop = SimLoop(self.world, self)  # type: ignore[abstract] # the missing methods raise NotImplementedError
+        self.loop = SimLoop(  # type: ignore[abstract] # the missing methods raise NotImplementedError
+            self.world, self._network, self
+        )
         self.clock = HostClock(self, self.loop)
         if self._disk is not None:
             self._disk = _moved_to(self.clock, self._disk)
         self.world.note(f"{self.name} boots ({self.incarnation})")
         if not self.is_up:
             self.is_up = True
-            self.world.network.on_host_up(self)
+            self._network.on_host_up(self)
         if self.program is not None:
             self.spawn(self.program(self), name="program")
 
@@ -166,7 +177,7 @@ class SimHost:
         if self._running:
             self.world.note(f"{self.name} is killed")
             self._bury("all")
-            self.world.network.on_process_gone(self)
+            self._network.on_process_gone(self)
 
     def cut_power(self, keep: Keep = "some") -> None:
         """Turns the machine off. `keep` says what the disk keeps of its unsynced bytes. Works without a
@@ -180,7 +191,7 @@ class SimHost:
             self._bury(keep)
         elif self._disk is not None:
             self._disk = self._disk.crash(self._next_disk_seed(), keep=keep)
-        self.world.network.on_power_lost(self)
+        self._network.on_power_lost(self)
 
     def _bury(self, keep: Keep) -> None:
         self._running = False

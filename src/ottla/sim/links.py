@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from random import Random
 
-    from ottla.sim.network import SimNetwork
+    from ottla.sim.scheduler import Scheduler
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +54,8 @@ class NetworkSettings:
 class Link:
     """The link from one host to another, in one direction."""
 
-    def __init__(self, network: SimNetwork, delay: Delay) -> None:
-        self._network = network
+    def __init__(self, scheduler: Scheduler, delay: Delay) -> None:
+        self._scheduler = scheduler
         self.delay = delay
         self.bandwidth_bytes_s: float | None = None
         self.cuts = 0
@@ -69,14 +69,14 @@ class Link:
 
     def arrival_s(self, byte_count: int) -> float:
         """Returns the time at which something sent now arrives."""
-        world = self._network.world
-        at_s = world.now_s
+        scheduler = self._scheduler
+        at_s = scheduler.now_s
         if self.bandwidth_bytes_s is not None:
             at_s = self._busy_until_s = max(at_s, self._busy_until_s) + byte_count / self.bandwidth_bytes_s
-        at_s += self.delay.draw(world.rng) + sum(self.slowdowns)
+        at_s += self.delay.draw(scheduler.rng) + sum(self.slowdowns)
         for share in self.losses:
             timeout_s = 0.2
-            while world.rng.random() < share and timeout_s < 10:
+            while scheduler.rng.random() < share and timeout_s < 10:
                 at_s += timeout_s
                 timeout_s *= 2
         return at_s
@@ -85,14 +85,16 @@ class Link:
 class NetworkFault:
     """A fault of some links, until it is healed."""
 
-    def __init__(self, network: SimNetwork, links: list[Link], heal: Callable[[Link], None]) -> None:
-        self._network = network
+    def __init__(
+        self, links: list[Link], heal: Callable[[Link], None], on_healed: Callable[[NetworkFault], None]
+    ) -> None:
         self._links = links
         self._heal = heal
+        self._on_healed = on_healed
 
     def heal(self) -> None:
         """Ends the fault; does nothing if called again."""
         links, self._links = self._links, []
         for link in links:
             self._heal(link)
-        self._network.on_healed(self)
+        self._on_healed(self)

@@ -15,16 +15,15 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from ottla.sim.links import LOOPBACK, Link, NetworkFault, NetworkSettings
 from ottla.sim.pipes import Kind, Pipe
-from ottla.sim.sockets import Address, ListeningSocket, SimSocket
+from ottla.sim.sockets import Address, ListeningSocket, NetworkHost, SimSocket
 
 if TYPE_CHECKING:
-    from ottla.sim.hosts import SimHost
-    from ottla.sim.world import SimWorld
+    from ottla.sim.scheduler import Scheduler
 
 EPHEMERAL_PORTS_FROM = 32768
 _ANY_OF_MINE = frozenset({"", "0.0.0.0", "::", "127.0.0.1", "::1", "localhost"})
@@ -36,8 +35,8 @@ class Attempt:
     def __init__(
         self,
         network: SimNetwork,
-        client: SimHost,
-        server: SimHost,
+        client: NetworkHost,
+        server: NetworkHost,
         port: int,
         done: Callable[[SimSocket | OSError], None],
     ) -> None:
@@ -49,7 +48,7 @@ class Attempt:
         self._there = network.link(client.name, server.name)
         self._back = network.link(server.name, client.name)
         self._timeout_s = 1.0
-        self._deadline_s = network.world.now_s + network.settings.connect_timeout_s
+        self._deadline_s = network.scheduler.now_s + network.settings.connect_timeout_s
         self._is_over = False
         self._socket: SimSocket | None = None
         self._incarnation = client.incarnation
@@ -63,12 +62,12 @@ class Attempt:
     def _try(self) -> None:
         if self._is_over:
             return
-        world = self._network.world
-        if world.now_s >= self._deadline_s:
+        scheduler = self._network.scheduler
+        if scheduler.now_s >= self._deadline_s:
             self._end(TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT)))
             return
-        world.at(self._there.arrival_s(0), self._on_syn)
-        world.after(self._timeout_s, self._try)
+        scheduler.at(self._there.arrival_s(0), self._on_syn)
+        scheduler.after(self._timeout_s, self._try)
         self._timeout_s *= 2
 
     def _on_syn(self) -> None:
@@ -76,7 +75,7 @@ class Attempt:
             return
         listening = self._network.listening_on(self._server, self._port)
         if listening is None or not listening.is_full:
-            self._network.world.at(self._back.arrival_s(0), self._on_answer, listening)
+            self._network.scheduler.at(self._back.arrival_s(0), self._on_answer, listening)
 
     def _on_answer(self, listening: ListeningSocket | None) -> None:
         if self._is_over or self._back.is_cut or not self._is_client_alive:
@@ -100,9 +99,10 @@ class Attempt:
 class SimNetwork:
     """The network of one world."""
 
-    def __init__(self, world: SimWorld, settings: NetworkSettings | None = None) -> None:
-        self.world = world
-        self.settings = settings or NetworkSettings()
+    def __init__(self, scheduler: Scheduler, hosts: Mapping[str, NetworkHost]) -> None:
+        self.scheduler = scheduler
+        self.settings = NetworkSettings()
+        self._hosts = hosts
         self.stalled: dict[Pipe, None] = {}
         self.unacknowledged: dict[Pipe, None] = {}
         self._links: dict[tuple[str, str], Link] = {}
@@ -113,10 +113,10 @@ class SimNetwork:
 
     # -- connections -----------------------------------------------------------------------------------------
 
-    def resolve(self, asking: SimHost, name: str) -> SimHost:
+    def resolve(self, asking: NetworkHost, name: str) -> NetworkHost:
         if name in _ANY_OF_MINE:
             return asking
-        host = self.world.hosts.get(name)
+        host = self._hosts.get(name)
         if host is None:
             raise socket.gaierror(socket.EAI_NONAME, f"there is no host {name}")
         return host
@@ -125,10 +125,10 @@ class SimNetwork:
         found = self._links.get((source, target))
         if found is None:
             delay = LOOPBACK if source == target else self.settings.delay
-            found = self._links[source, target] = Link(self, delay)
+            found = self._links[source, target] = Link(self.scheduler, delay)
         return found
 
-    def listen(self, host: SimHost, name: str, port: int) -> ListeningSocket:
+    def listen(self, host: NetworkHost, name: str, port: int) -> ListeningSocket:
         if self.resolve(host, name) is not host:
             raise OSError(errno.EADDRNOTAVAIL, f"cannot listen on {name}:{port}: {host.name} has no such address")
         port = port or self._ephemeral_port()
@@ -137,18 +137,20 @@ class SimNetwork:
         listening = self._listening[host.name, port] = ListeningSocket(self, host, port)
         return listening
 
-    def listening_on(self, host: SimHost, port: int) -> ListeningSocket | None:
+    def listening_on(self, host: NetworkHost, port: int) -> ListeningSocket | None:
         return self._listening.get((host.name, port))
 
     def forget_listening(self, listening: ListeningSocket) -> None:
         self._listening.pop(listening.getsockname(), None)
 
-    def connect(self, client: SimHost, name: str, port: int, done: Callable[[SimSocket | OSError], None]) -> Attempt:
+    def connect(
+        self, client: NetworkHost, name: str, port: int, done: Callable[[SimSocket | OSError], None]
+    ) -> Attempt:
         """Starts a connection attempt. `done` gets the socket or the error, between turns. An unknown name raises
         gaierror immediately."""
         return Attempt(self, client, self.resolve(client, name), port, done)
 
-    def open(self, client: SimHost, server: SimHost, listening: ListeningSocket) -> SimSocket:
+    def open(self, client: NetworkHost, server: NetworkHost, listening: ListeningSocket) -> SimSocket:
         """Opens a connection and returns the client's end. The server's end can be accepted once the last step of the
         handshake arrives there."""
         there, back = self.link(client.name, server.name), self.link(server.name, client.name)
@@ -157,13 +159,13 @@ class SimNetwork:
         client_end = SimSocket(client, local, remote, inbound=reply, outbound=request)
         server_end = SimSocket(server, remote, local, inbound=request, outbound=reply)
         server_end.listening = listening
-        self.world.note(f"{client.name}:{client_end.number} connects to {server.name}:{server_end.number}")
+        self.scheduler.note(f"{client.name}:{client_end.number} connects to {server.name}:{server_end.number}")
         request.push(Kind.OPEN)
         return client_end
 
     def cut_up(self, data: bytes) -> Iterator[bytes]:
         """Splits data into pieces that arrive separately."""
-        rng = self.world.rng
+        rng = self.scheduler.rng
         while len(data) > 1 and rng.random() < self.settings.split_share:
             at = rng.randrange(1, len(data))
             yield data[:at]
@@ -218,13 +220,13 @@ class SimNetwork:
         """Breaks connections between the two groups, at both ends. Returns how many."""
         near, far = set(some), set(others)
         count = 0
-        for name, host in self.world.hosts.items():
+        for name, host in self._hosts.items():
             for one in list(host.sockets) if name in near else []:
-                if one.remote[0] in far and self.world.rng.random() < share:
+                if one.remote[0] in far and self.scheduler.rng.random() < share:
                     count += 1
-                    for end in (one, one.outbound.reader):
+                    for pipe in (one.inbound, one.outbound):
                         error = ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
-                        self.world.at(end.inbound.link.arrival_s(0), end.on_broken, error)
+                        self.scheduler.at(pipe.link.arrival_s(0), pipe.reader.on_broken, error)
         return count
 
     def heal(self) -> None:
@@ -232,7 +234,7 @@ class SimNetwork:
         for fault in list(self._faults):
             fault.heal()
 
-    def on_healed(self, fault: NetworkFault) -> None:
+    def _on_healed(self, fault: NetworkFault) -> None:
         self._faults.pop(fault, None)
         self.try_again()
 
@@ -246,7 +248,7 @@ class SimNetwork:
                 pipe.acknowledge()
 
     def _fault(self, links: list[Link], heal: Callable[[Link], None]) -> NetworkFault:
-        fault = NetworkFault(self, links, heal)
+        fault = NetworkFault(links, heal, self._on_healed)
         self._faults[fault] = None
         return fault
 
@@ -258,25 +260,25 @@ class SimNetwork:
 
     # -- events of hosts -----------------------------------------------------------------------------------------
 
-    def on_host_up(self, host: SimHost) -> None:
+    def on_host_up(self, host: NetworkHost) -> None:
         self.try_again()
 
-    def on_process_gone(self, host: SimHost) -> None:
+    def on_process_gone(self, host: NetworkHost) -> None:
         """Closes the sockets of a dead process, as the kernel does: each peer that can be reached sees an end or a
         reset."""
         self._close_listening(host)
         for one in list(host.sockets):
             one.close()
 
-    def on_power_lost(self, host: SimHost) -> None:
+    def on_power_lost(self, host: NetworkHost) -> None:
         """Drops the sockets of a host without power. No peer is notified; some of the data sent last is still in
         flight."""
         self._close_listening(host)
         for one in list(host.sockets):
-            one.vanish(self.world.rng.randint(0, one.outbound.in_flight_count))
+            one.vanish(self.scheduler.rng.randint(0, one.outbound.in_flight_count))
         host.sockets.clear()
 
-    def _close_listening(self, host: SimHost) -> None:
+    def _close_listening(self, host: NetworkHost) -> None:
         for listening in list(self._listening.values()):
             if listening.host is host:
                 listening.close()

@@ -11,12 +11,13 @@ import errno
 import os
 from collections import deque
 from enum import Enum, auto
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from ottla.sim.links import Link
-    from ottla.sim.network import SimNetwork
-    from ottla.sim.sockets import SimSocket
+    from collections.abc import Iterator
+
+    from ottla.sim.links import Link, NetworkSettings
+    from ottla.sim.scheduler import Scheduler
 
 
 class Kind(Enum):
@@ -28,6 +29,39 @@ class Kind(Enum):
     END = auto()
     """FIN."""
     RESET = auto()
+
+
+class PoweredHost(Protocol):
+    """The host at one end of a pipe. Nothing arrives there while it has no power."""
+
+    @property
+    def is_up(self) -> bool: ...
+
+
+class PipeEnd(Protocol):
+    """The socket at one end of a pipe."""
+
+    @property
+    def host(self) -> PoweredHost: ...
+
+    def on_arrived(self, kind: Kind, data: bytes) -> None: ...
+
+    def on_broken(self, error: OSError) -> None: ...
+
+    def on_room(self) -> None: ...
+
+
+class StreamNetwork(Protocol):
+    """The network of a pipe: how its streams behave, and which of them wait for a link."""
+
+    scheduler: Scheduler
+    settings: NetworkSettings
+    stalled: dict[Pipe, None]
+    unacknowledged: dict[Pipe, None]
+
+    def cut_up(self, data: bytes) -> Iterator[bytes]: ...
+
+    def next_number(self) -> int: ...
 
 
 class Pipe:
@@ -50,12 +84,12 @@ class Pipe:
         "writer",
     )
 
-    def __init__(self, network: SimNetwork, link: Link, back: Link) -> None:
+    def __init__(self, network: StreamNetwork, link: Link, back: Link) -> None:
         self.network = network
         self.link = link
         self.back = back
-        self.writer: SimSocket
-        self.reader: SimSocket
+        self.writer: PipeEnd
+        self.reader: PipeEnd
         self.wants_room = False
         self._in_flight: deque[tuple[float, Kind, bytes]] = deque()
         """Pieces in flight with their arrival times, in order."""
@@ -69,7 +103,7 @@ class Pipe:
 
     def room_bytes(self) -> int:
         """Returns how many more bytes may be in flight or unread, as far as the writer knows."""
-        now_s = self.network.world.now_s
+        now_s = self.network.scheduler.now_s
         acks = self._acks
         while acks and acks[0][0] <= now_s:
             self._acked_bytes = max(acks.popleft()[1], self._acked_bytes)
@@ -82,7 +116,7 @@ class Pipe:
 
     def _await_ack(self) -> None:
         if self._acks:
-            self.network.world.at(self._acks[0][0], self._tell_of_room)
+            self.network.scheduler.at(self._acks[0][0], self._tell_of_room)
 
     def push(self, kind: Kind, data: bytes = b"") -> None:
         self._sent_bytes += len(data)
@@ -93,11 +127,11 @@ class Pipe:
     def _move(self) -> None:
         if self._in_flight and not self._is_moving and self._stalled_since_s is None:
             self._is_moving = True
-            self.network.world.at(self._in_flight[0][0], self._arrive)
+            self.network.scheduler.at(self._in_flight[0][0], self._arrive)
 
     def _arrive(self) -> None:
         self._is_moving = False
-        now_s = self.network.world.now_s
+        now_s = self.network.scheduler.now_s
         while self._in_flight and self._in_flight[0][0] <= now_s:
             is_passable = self.is_passable
             if not is_passable and self._in_flight[0][1] is not Kind.RESET:
@@ -113,9 +147,9 @@ class Pipe:
         return not self.link.is_cut and self.reader.host.is_up
 
     def _stall(self) -> None:
-        now_s = self._stalled_since_s = self.network.world.now_s
+        now_s = self._stalled_since_s = self.network.scheduler.now_s
         self.network.stalled[self] = None
-        self.network.world.after(self.network.settings.give_up_s, self._give_up, now_s)
+        self.network.scheduler.after(self.network.settings.give_up_s, self._give_up, now_s)
 
     def retry(self) -> None:
         """Resumes after a stall if the link is usable again."""
@@ -126,7 +160,7 @@ class Pipe:
         if self._in_flight:
             _, kind, data = self._in_flight.popleft()
             # It arrives when the kernel next retransmits.
-            pause_s = self.network.world.rng.random() * self.network.settings.retry_s_max
+            pause_s = self.network.scheduler.rng.random() * self.network.settings.retry_s_max
             arrival_s = self.link.arrival_s(len(data)) + pause_s
             self._in_flight.appendleft((arrival_s, kind, data))
             self._last_arrival_s = max(self._last_arrival_s, arrival_s)

@@ -5,22 +5,43 @@ As on Linux, a closed socket answers data with a reset, and closing a socket wit
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
 import socket
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol
 from zlib import crc32
 
-from ottla.sim.pipes import Kind, Pipe
+from ottla.sim.pipes import Kind, Pipe, PoweredHost
 
 if TYPE_CHECKING:
-    from ottla.sim.hosts import SimHost
-    from ottla.sim.network import SimNetwork
+    from ottla.sim.links import NetworkSettings
 
 Address = tuple[str, int]
+
+
+class NetworkHost(PoweredHost, Protocol):
+    """A host, as the network sees it."""
+
+    sockets: dict[SimSocket, None]
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def incarnation(self) -> int: ...
+
+    @property
+    def is_running(self) -> bool: ...
+
+
+class ListenerNetwork(Protocol):
+    """The network of a listening socket."""
+
+    settings: NetworkSettings
+
+    def forget_listening(self, listening: ListeningSocket) -> None: ...
 
 
 class SimSocket:
@@ -43,7 +64,7 @@ class SimSocket:
         "remote",
     )
 
-    def __init__(self, host: SimHost, local: Address, remote: Address, inbound: Pipe, outbound: Pipe) -> None:
+    def __init__(self, host: NetworkHost, local: Address, remote: Address, inbound: Pipe, outbound: Pipe) -> None:
         self.host = host
         self.local = local
         self.remote = remote
@@ -143,8 +164,7 @@ class SimSocket:
     # -- called by the network ---------------------------------------------------------------------------------
 
     def on_arrived(self, kind: Kind, data: bytes) -> None:
-        world = self.host.world
-        world.note(f"{self.host.name}:{self.number} {kind.name} {len(data)} {crc32(data):08x}")
+        self.inbound.network.scheduler.note(f"{self.host.name}:{self.number} {kind.name} {len(data)} {crc32(data):08x}")
         if kind is Kind.RESET:
             self.on_broken(ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET)))
         elif self._closed or self.error is not None:
@@ -167,7 +187,7 @@ class SimSocket:
         if self.error is None and not self._closed:
             self.error = error
             self.outbound.drop()
-            if self.host.world.rng.random() < 0.5:
+            if self.inbound.network.scheduler.rng.random() < 0.5:
                 self._received.clear()
                 self.received_bytes = 0
             self._tell()
@@ -183,7 +203,7 @@ class SimSocket:
 class ListeningSocket:
     """A listening socket: enough of `socket.socket` for the server's listener, with the kernel's accept queue."""
 
-    def __init__(self, network: SimNetwork, host: SimHost, port: int) -> None:
+    def __init__(self, network: ListenerNetwork, host: NetworkHost, port: int) -> None:
         self.network = network
         self.host = host
         self.port = port
@@ -243,13 +263,3 @@ class ListeningSocket:
 
     def fileno(self) -> int:
         return 16
-
-
-def bind(host: str, port: int) -> list[socket.socket]:
-    """Replaces `broker.server.listener.bind` inside a simulated world: listens on the host whose loop is running."""
-    from ottla.sim.loop import SimLoop
-
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, SimLoop)
-    listening = loop.world.network.listen(loop.host, host, port)
-    return cast(list[socket.socket], [listening])

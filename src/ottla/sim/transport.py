@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ottla.sim.sockets import ListeningSocket, SimSocket
 
 if TYPE_CHECKING:
-    from ottla.sim.loop import SimLoop
+    from ottla.sim.turns import TurnLoop
 
 HIGH_WATER_BYTES = 64 * 1024
 READ_BYTES_MAX = 256 * 1024
@@ -31,7 +31,7 @@ class SimTransport(asyncio.Transport):
 
     def __init__(
         self,
-        loop: SimLoop,
+        loop: TurnLoop,
         sock: SimSocket,
         protocol: asyncio.BaseProtocol,
         made: asyncio.Future[None] | None = None,
@@ -111,8 +111,8 @@ class SimTransport(asyncio.Transport):
         sock, protocol = self._sock, self._protocol
         limit = sock.received_bytes
         network = sock.inbound.network
-        if limit > 1 and network.world.rng.random() < network.settings.short_read_share:
-            limit = network.world.rng.randrange(1, limit)
+        if limit > 1 and network.scheduler.rng.random() < network.settings.short_read_share:
+            limit = network.scheduler.rng.randrange(1, limit)
         if isinstance(protocol, asyncio.BufferedProtocol):
             buffer = self._call(protocol.get_buffer, -1)
             if buffer is None:
@@ -245,7 +245,7 @@ class SimServer(asyncio.AbstractServer):
     """The server that `loop.create_server` returns."""
 
     def __init__(
-        self, loop: SimLoop, listening: ListeningSocket, protocol_factory: Callable[[], asyncio.BaseProtocol]
+        self, loop: TurnLoop, listening: ListeningSocket, protocol_factory: Callable[[], asyncio.BaseProtocol]
     ) -> None:
         self._loop = loop
         self._listening = listening
@@ -254,7 +254,7 @@ class SimServer(asyncio.AbstractServer):
         self._is_closed = False
         self.sockets: tuple[ListeningSocket, ...] = (listening,)
 
-    def get_loop(self) -> SimLoop:
+    def get_loop(self) -> TurnLoop:
         return self._loop
 
     def is_serving(self) -> bool:

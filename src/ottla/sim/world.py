@@ -18,57 +18,28 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import heapq
 import sys
-from asyncio.events import _set_running_loop
 from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
-from dataclasses import dataclass
 from random import Random
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from ottla.sim.ambient import ambient
 from ottla.sim.hosts import WALL_START_S, Program, SimHost
-from ottla.sim.loop import SimLoop
 from ottla.sim.network import SimNetwork
-from ottla.sim.trace import Trace
+from ottla.sim.scheduler import (
+    TIMEOUT_S,
+    DeadlockError,
+    Scheduler,
+    SimulationError,
+    UnhandledError,
+    VirtualTimeoutError,
+)
+
+__all__ = ["DeadlockError", "SimWorld", "SimulationError", "UnhandledError", "VirtualTimeoutError"]
 
 T = TypeVar("T")
-
-TIMEOUT_S = 3600.0
-EVENTS_A_COLLECTION = 200_000
-"""Interval of garbage collections in events. They run at fixed points, because objects may report errors when freed."""
-
-
-class SimulationError(Exception):
-    """The run cannot continue, or has revealed a bug."""
-
-
-class UnhandledError(SimulationError):
-    """An exception that nobody handled."""
-
-
-class DeadlockError(SimulationError):
-    """Nothing is ready and no timer is set, so the condition can never become true."""
-
-
-class VirtualTimeoutError(SimulationError):
-    """The condition did not become true within its virtual time."""
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """An error that nobody handled, and where it occurred."""
-
-    host: str
-    at_s: float
-    message: str
-    exception: BaseException | None
-
-    def __str__(self) -> str:
-        cause = f": {type(self.exception).__name__}: {self.exception}" if self.exception is not None else ""
-        return f"at {self.at_s:.6f} s on {self.host}: {self.message}{cause}"
 
 
 class WorldTimer:
@@ -88,50 +59,37 @@ class WorldTimer:
 class WorldClock:
     """Implements `ports.Clock` for components that belong to no host and never fail, such as a simulated service."""
 
-    def __init__(self, world: SimWorld) -> None:
-        self._world = world
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
 
     def now_ms(self) -> int:
-        return int((WALL_START_S + self._world.now_s) * 1000)
+        return int((WALL_START_S + self._scheduler.now_s) * 1000)
 
     def monotonic_ms(self) -> float:
-        return self._world.now_s * 1000
+        return self._scheduler.now_s * 1000
 
     def seconds(self) -> float:
         return self.monotonic_ms() / 1000
 
     def call_later(self, delay_ms: float, callback: Callable[[], None]) -> WorldTimer:
         timer = WorldTimer(callback)
-        self._world.after(max(delay_ms, 0.0) / 1000, timer.fire)
+        self._scheduler.after(max(delay_ms, 0.0) / 1000, timer.fire)
         return timer
 
     def call_soon(self, callback: Callable[[], None]) -> None:
-        self._world.after(0.0, callback)
+        self._scheduler.after(0.0, callback)
 
 
-class SimWorld:
+class SimWorld(Scheduler):
     """The world. Use it with `with`: inside, `time`, `random` and the like are virtual too (see `ambient`)."""
 
     def __init__(self, seed: int, *, keep_trace: bool = False) -> None:
-        self.seed = seed
-        self.rng = Random(f"{seed}/world")
-        self.now_s = 0.0
-        self.running: SimLoop | None = None
-        """The loop that is running its turn."""
+        super().__init__(seed, keep_trace=keep_trace)
         self.hosts: dict[str, SimHost] = {}
-        self.trace = Trace(keep_all=keep_trace)
-        self.failures: list[Failure] = []
-        self.network = SimNetwork(self)
+        self.network = SimNetwork(self, self.hosts)
         self.clock = WorldClock(self)
-        self.event_count = 0
-        self._events: list[tuple[float, float, int, Callable[..., None], tuple[Any, ...]]] = []
-        self._scheduled = 0
-        self._loops: list[SimLoop] = []
-        self._hooked: SimLoop | None = None
-        """The loop that finalizes asynchronous generators now."""
         self._driven: list[asyncio.Task[Any]] = []
         self._driver: SimHost | None = None
-        self._open = False
         self._stack = ExitStack()
 
     # -- life cycle ------------------------------------------------------------------------------------------
@@ -155,29 +113,19 @@ class SimWorld:
         try:
             gc.collect()  # tasks that failed unnoticed report it when they are freed
             failures = list(self.failures)
-            self._dispose()
+            self._end_processes()
+            self._driven.clear()
+            gc.collect()
         finally:
             self._stack.close()
         if error is None and failures:
             self._raise(failures)
 
-    def _dispose(self) -> None:
-        """Frees all processes. They are all dead by then, so nothing a coroutine does while it is closed
-        has an effect."""
-        for loop in self._loops:
-            loop.die()
-        for loop in self._loops:
-            loop.close()
-        self._loops.clear()
-        self._driven.clear()
-        self._events.clear()
-        gc.collect()
-
     def host(self, name: str, *, program: Program | None = None, skew_ms: float = 0, drift_ppm: float = 0) -> SimHost:
         """Adds a machine, switched off. `program` runs on it after each boot."""
         if name in self.hosts:
             raise ValueError(f"there is a host {name} already")
-        host = self.hosts[name] = SimHost(self, name, program, skew_ms=skew_ms, drift_ppm=drift_ppm)
+        host = self.hosts[name] = SimHost(self, self.network, name, program, skew_ms=skew_ms, drift_ppm=drift_ppm)
         return host
 
     def boot_all(self) -> None:
@@ -193,27 +141,6 @@ class SimWorld:
             self._driver.boot()
         return self._driver
 
-    # -- events ----------------------------------------------------------------------------------------------
-
-    def at(self, time_s: float, callback: Callable[..., None], *args: object) -> None:
-        """Schedules an event. The seed decides the order of events of the same time."""
-        self._scheduled += 1
-        heapq.heappush(self._events, (time_s, self.rng.random(), self._scheduled, callback, args))
-
-    def after(self, delay_s: float, callback: Callable[..., None], *args: object) -> None:
-        self.at(self.now_s + delay_s, callback, *args)
-
-    def note(self, text: str) -> None:
-        self.trace.note(self.now_s, text)
-
-    def fail(self, host: str, message: str, exception: BaseException | None) -> None:
-        """Records a failure, which ends the run as soon as possible."""
-        self.failures.append(Failure(host, self.now_s, message, exception))
-
-    def add_loop(self, loop: SimLoop) -> None:
-        """Keeps a process until the end of the world: freeing a dead process would run its `finally` blocks."""
-        self._loops.append(loop)
-
     # -- running ---------------------------------------------------------------------------------------------
 
     def run(self, work: Coroutine[Any, Any, T], *, timeout_s: float = TIMEOUT_S) -> T:
@@ -223,55 +150,6 @@ class SimWorld:
         self.run_until(task.done, timeout_s=timeout_s)
         self._driven.remove(task)
         return task.result()
-
-    def run_for(self, duration_s: float) -> None:
-        until_s = self.now_s + duration_s
-        events = self._events
-        while events and events[0][0] <= until_s:
-            self._step()
-        self.now_s = until_s
-
-    def run_until(self, is_reached: Callable[[], bool], *, timeout_s: float = TIMEOUT_S) -> None:
-        """Runs until the condition holds; it is checked after each event."""
-        deadline_s = self.now_s + timeout_s
-        events = self._events
-        while not is_reached():
-            if not events:
-                raise DeadlockError(f"nothing can happen any more at {self.now_s:.3f} s;{self._pending_text()}")
-            if events[0][0] > deadline_s:
-                raise VirtualTimeoutError(f"not within {timeout_s} s of virtual time;{self._pending_text()}")
-            self._step()
-
-    def _step(self) -> None:
-        if not self._open:
-            raise SimulationError("enter the world first: with SimWorld(seed) as world")
-        time_s, _, _, callback, args = heapq.heappop(self._events)
-        if time_s > self.now_s:
-            self.now_s = time_s
-        callback(*args)
-        self.event_count += 1
-        if self.event_count % EVENTS_A_COLLECTION == 0:
-            gc.collect()
-        if self.failures:
-            failures, self.failures = self.failures, []
-            self._raise(failures)
-
-    def enter_loop(self, loop: SimLoop) -> None:
-        if self.running is not None or asyncio._get_running_loop() is not None:
-            raise SimulationError("a loop runs already: a world is driven by plain code, not by a coroutine")
-        self.running = loop
-        _set_running_loop(loop)
-        if self._hooked is not loop:
-            self._hooked = loop
-            sys.set_asyncgen_hooks(finalizer=loop.end_generator)
-
-    def leave_loop(self) -> None:
-        self.running = None
-        _set_running_loop(None)
-
-    def _raise(self, failures: list[Failure]) -> None:
-        text = "; ".join(map(str, failures))
-        raise UnhandledError(f"seed {self.seed}: {text}") from failures[0].exception
 
     def _pending_text(self) -> str:
         lines = [line for host in self.hosts.values() for line in host.pending_tasks()]
