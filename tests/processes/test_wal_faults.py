@@ -20,7 +20,7 @@ import pytest
 from ottla.testing.cluster_processes import ClusterProcesses
 from ottla.testing.ledger import Ledger
 from ottla.wal import FencedError, Log, LogSettings, UnknownOutcomeError, WalError
-from ottla.wal.log import Limits
+from ottla.wal.values import Limits
 from tests.processes.link import Link
 
 SESSION_MS = 2000

@@ -22,7 +22,7 @@ from ottla.wal import (
     UnexpectedEndError,
     UnknownOutcomeError,
 )
-from ottla.wal.log import Limits
+from ottla.wal.values import Limits
 from tests.processes.wal_history import NEVER, Operation, violations
 
 LIMITS = Limits(patience_s=90)

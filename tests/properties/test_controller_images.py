@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ottla.coordination.port import Change, Delete, Entry, Operation, Put, Revision
 from ottla.machines.controller import encoding, keys
 from ottla.machines.controller.image import ClusterImage
-from ottla.machines.controller.image_changes import differences, partitions_concerned
+from ottla.machines.controller.image_differences import differences, partitions_concerned
 from ottla.machines.controller.state import FailedLogs, Member, PartitionKey, TopicCreation, TopicState
 from ottla.protocol.model.ids import TopicId
 from tests.support.controller_store import Store, partition

@@ -24,7 +24,7 @@ from ottla.wal import (
     UnknownOutcomeError,
     WalError,
 )
-from ottla.wal.log import Limits
+from ottla.wal.values import Limits
 from tests.processes.wal_history import Operation, violations
 from tests.simulation.violations import Violation
 

@@ -22,9 +22,9 @@ from ottla.wal.errors import (
     UnknownOutcomeError,
     WalError,
 )
-from ottla.wal.log import Limits, Log
+from ottla.wal.log import Log
 from ottla.wal.sync_log import SyncLog
-from ottla.wal.values import Entry, LogSettings, Tail
+from ottla.wal.values import Entry, Limits, LogSettings, Tail
 
 __all__ = [
     "Entry",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, Self
 
@@ -13,24 +12,12 @@ from ottla.protocol.wire.wal_calls import LogName, LogRequest, Numbers, OpenRequ
 from ottla.wal.errors import FencedError
 from ottla.wal.leaders import Leaders
 from ottla.wal.reader import read_chunks
-from ottla.wal.values import Entry, LogSettings, Tail
+from ottla.wal.values import Entry, Limits, LogSettings, Tail
 from ottla.wal.writer import Writer
 
-DEFAULT_PATIENCE_S = 60.0
-IN_FLIGHT_BYTES_MAX = 64 * 1024 * 1024
 _ACKS = {"all": Acks.ALL, "leader": Acks.LEADER, "none": Acks.NONE}
 
 AcksName = Literal["all", "leader", "none"]
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Limits of a handle."""
-
-    patience_s: float = DEFAULT_PATIENCE_S
-    """How long to look for a leader that responds, in seconds."""
-    in_flight_bytes_max: int = IN_FLIGHT_BYTES_MAX
-    """Maximum number of unacknowledged bytes; further appends are rejected."""
 
 
 def as_bytes(data: bytes) -> bytes:

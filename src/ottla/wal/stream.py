@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 from ottla.net.grpc.channel import Channel, status_of
 from ottla.net.grpc.status import RpcError, Status
 from ottla.net.grpc.stream import Receiver
-from ottla.protocol.wire.wal_append import AppendRun, Begin, WalFailure, decode_append_reply, encode_begin, encode_run
+from ottla.protocol.wire.wal_append import (
+    AppendReply,
+    AppendRun,
+    Begin,
+    StreamBegun,
+    WalFailure,
+    decode_append_reply,
+    encode_begin,
+    encode_run,
+)
+from ottla.wal.append import Append
 from ottla.wal.leaders import SERVICE
-
-if TYPE_CHECKING:
-    from ottla.wal.writer import Append, Writer
 
 RUN_BYTES_MAX = 256 * 1024
 RUN_COUNT_MAX = 4096
@@ -29,10 +36,18 @@ class StreamEnd(NamedTuple):
     made_progress: bool = False
 
 
+class StreamOwner(Protocol):
+    """The writer that a stream notifies."""
+
+    def on_begun(self, stream: WriterStream, begun: StreamBegun) -> None: ...
+
+    def on_reply(self, reply: AppendReply) -> None: ...
+
+
 class WriterStream(Receiver):
     """Sends appends to one leader and passes its replies to the writer."""
 
-    def __init__(self, writer: Writer, channel: Channel, begin: Begin) -> None:
+    def __init__(self, writer: StreamOwner, channel: Channel, begin: Begin) -> None:
         self._writer = writer
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[StreamEnd] = self._loop.create_future()

@@ -11,8 +11,8 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from ottla.wal.errors import LogClosedError, TooMuchInFlightError
-from ottla.wal.log import AcksName, Limits, Log, as_bytes, as_rows
-from ottla.wal.values import Entry, LogSettings, Tail
+from ottla.wal.log import AcksName, Log, as_bytes, as_rows
+from ottla.wal.values import Entry, Limits, LogSettings, Tail
 
 T = TypeVar("T")
 _WAITING_MAX = 10_000

@@ -10,6 +10,8 @@ from ottla.protocol.wire.wal_calls import CreateLog
 
 SHORT_RETENTION_MS = 3_600_000
 SEGMENTS_PER_RETENTION = 4
+DEFAULT_PATIENCE_S = 60.0
+IN_FLIGHT_BYTES_MAX = 64 * 1024 * 1024
 
 
 class Entry(NamedTuple):
@@ -59,3 +61,13 @@ class LogSettings:
             if self.durability != "memory" and 0 < self.retention_ms <= SHORT_RETENTION_MS:
                 configs.setdefault("segment.ms", str(max(1, self.retention_ms // SEGMENTS_PER_RETENTION)))
         return CreateLog(self.partitions, self.replicas or 0, configs)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of a handle."""
+
+    patience_s: float = DEFAULT_PATIENCE_S
+    """How long to look for a leader that responds, in seconds."""
+    in_flight_bytes_max: int = IN_FLIGHT_BYTES_MAX
+    """Maximum number of unacknowledged bytes; further appends are rejected."""

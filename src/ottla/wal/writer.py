@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ottla.net.grpc.status import RpcError
 from ottla.protocol.wire.wal_append import Acks, AppendReply, Begin, Code, StreamBegun, WalFailure
 from ottla.protocol.wire.wal_calls import LogName
+from ottla.wal.append import APPEND_BYTES_MAX, Append
 from ottla.wal.errors import (
     LogClosedError,
     TooLargeError,
@@ -26,36 +26,7 @@ from ottla.wal.errors import (
 )
 from ottla.wal.leaders import PASSING, Leaders, new_backoff, unavailable
 from ottla.wal.stream import StreamEnd, WriterStream
-
-if TYPE_CHECKING:
-    from ottla.wal.log import Limits
-
-APPEND_BYTES_MAX = 12 * 1024 * 1024
-"""Maximum size of an append. A broker accepts messages of 16 MiB; a log accepts batches of max.message.bytes, which is
-1 MiB by default."""
-ENTRY_BYTES = 200
-"""Overhead of an append in addition to its data."""
-
-
-class Append:
-    """One call of `append` or `append_many` in progress."""
-
-    __slots__ = ("count", "data", "expected_end", "first_id", "future", "is_sent", "size_bytes")
-
-    def __init__(self, first_id: int, data: Sequence[bytes], expected_end: int | None) -> None:
-        self.first_id = first_id
-        self.data = data
-        self.count = len(data)
-        self.expected_end = expected_end
-        self.size_bytes = sum(map(len, data)) + ENTRY_BYTES * self.count
-        self.future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self.is_sent = False
-        """Set once it has been sent: it may be in the log."""
-
-    @property
-    def is_whole(self) -> bool:
-        """True if it has to be appended atomically, in a message of its own."""
-        return self.count > 1 or self.expected_end is not None
+from ottla.wal.values import Limits
 
 
 class Writer:

@@ -14,7 +14,7 @@ from ottla.connect.sqlite.shipping_loop import ShippingLoop, ShippingSettings
 from ottla.connect.sqlite.shipping_progress import wait_shipped
 from ottla.testing import Cluster
 from ottla.wal import LogSettings, SyncLog
-from ottla.wal.log import Limits
+from ottla.wal.values import Limits
 from tests.connect.sqlite.app import App
 from tests.connect.sqlite.followed import Followed
 

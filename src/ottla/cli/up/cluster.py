@@ -23,8 +23,8 @@ from ottla.broker.adapters.lock import DirectoryInUseError, DirectoryLock
 from ottla.cli.failures import CommandError
 from ottla.cli.up.broker_child import BrokerChild
 from ottla.cli.up.broker_runtime import say_ready, stop_on_signals
-from ottla.cli.up.commands import METRICS_PORT, WAL_PORT
 from ottla.cli.up.data_layout import broker_directory, broker_file, coordination_directory
+from ottla.cli.up.port_settings import METRICS_PORT, WAL_PORT, port_of
 from ottla.protocol.model.broker_config import parse_broker_config
 from ottla.protocol.model.errors import Refused
 from ottla.protocol.model.group_keys import OFFSETS_REPLICATION_FACTOR
@@ -48,7 +48,7 @@ class Cluster:
         if settings.port and settings.port + count - 1 > PORT_MAX:
             raise CommandError(f"{count} brokers from port {settings.port} on need more ports than there are")
         for name in (METRICS_PORT, WAL_PORT):
-            if _port_of(settings, name, count) > PORT_MAX:
+            if port_of(settings, name, count) > PORT_MAX:
                 raise CommandError(f"{count} brokers need more ports than there are: choose a lower {name}")
         if settings.inter_broker is not None:
             raise CommandError("a file with inter.broker.listener.name is for one broker: start it with `ottla broker`")
@@ -172,21 +172,12 @@ def _values(settings: BrokerSettings, data: Path, number: int, count: int) -> di
     }
     for name in (METRICS_PORT, WAL_PORT):
         if name in settings.properties:
-            values[name] = str(_port_of(settings, name, number))
+            values[name] = str(port_of(settings, name, number))
     if settings.advertised_host is not None:
         values["advertised.listeners"] = listener(settings.advertised_host, settings.advertised_port)
     if settings.storage is not None:
         values["ottla.durability"] = settings.storage.value
     return values
-
-
-def _port_of(settings: BrokerSettings, name: str, number: int) -> int:
-    """Returns the port of a broker's append stream or metrics page. 0 stays 0, which means a free port.
-
-    Each broker has its own metrics page, as Prometheus expects: a target that does not answer is a broker that is down.
-    """
-    first = int(settings.properties.get(name, "0"))
-    return first + number - 1 if first else 0
 
 
 def _properties_text(values: Mapping[str, str]) -> str:

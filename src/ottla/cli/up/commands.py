@@ -13,6 +13,7 @@ import typer
 from ottla.cli.address_options import check_host
 from ottla.cli.up.broker_runtime import log_to_stderr, run_broker, warn_of_missing_extensions
 from ottla.cli.up.data_layout import brokers_to_run
+from ottla.cli.up.port_settings import METRICS_PORT, WAL_PORT
 
 if TYPE_CHECKING:
     from ottla.broker.app import BrokerSettings
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 9092
 DEFAULT_BROKERS = 3
-METRICS_PORT = "ottla.metrics.port"
-WAL_PORT = "ottla.wal.port"
 
 log = logging.getLogger("ottla.up")
 

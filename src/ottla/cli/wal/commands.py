@@ -152,7 +152,7 @@ def _with_log(
         from ottla.wal import Log, UnavailableError, WalError
     except ImportError as failure:
         raise CommandError(f"'{failure.name}' is not installed: pip install 'ottla[wal]'") from failure
-    from ottla.wal.log import Limits
+    from ottla.wal.values import Limits
 
     async def run() -> T:
         await _check_somebody_listens(servers)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from ottla.client.errors import ClientError
 from ottla.client.groups.offsets import OffsetAndMetadata
@@ -18,7 +18,52 @@ if TYPE_CHECKING:
     import pyarrow
 
     from ottla.client.consumer.consumer import Consumer
-    from ottla.client.producer.producer import Producer
+
+
+class RecordSender(Protocol):
+    """The methods of a producer that a transaction sends with."""
+
+    async def send(
+        self,
+        topic: str,
+        value: Any,
+        key: Any = None,
+        headers: HeaderRows = (),
+        timestamp_ms: int | None = None,
+        partition: int | None = None,
+    ) -> RecordMetadata: ...
+
+    async def enqueue(
+        self,
+        topic: str,
+        value: Any,
+        key: Any = None,
+        headers: HeaderRows = (),
+        timestamp_ms: int | None = None,
+        partition: int | None = None,
+    ) -> asyncio.Future[RecordMetadata]: ...
+
+    def send_nowait(
+        self,
+        topic: str,
+        value: Any,
+        key: Any = None,
+        headers: HeaderRows = (),
+        timestamp_ms: int | None = None,
+        partition: int | None = None,
+    ) -> asyncio.Future[RecordMetadata]: ...
+
+    async def send_table(
+        self,
+        topic: str,
+        table: pyarrow.Table | pyarrow.RecordBatch,
+        *,
+        key: str | None = "key",
+        value: str | None = "value",
+        timestamp: str | None = "timestamp",
+        headers: str | None = "headers",
+        partition: int | None = None,
+    ) -> list[TablePart]: ...
 
 
 class Transaction:
@@ -31,7 +76,7 @@ class Transaction:
     Leaving the block commits.
     """
 
-    def __init__(self, producer: Producer, transactions: Transactions) -> None:
+    def __init__(self, producer: RecordSender, transactions: Transactions) -> None:
         self._producer = producer
         self._transactions = transactions
         self._number: int | None = None

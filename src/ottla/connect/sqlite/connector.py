@@ -19,7 +19,7 @@ from ottla.connect.sqlite.shipper import CHECKPOINT_BYTES
 from ottla.connect.sqlite.shipping_loop import ShippingLoop, ShippingSettings
 from ottla.protocol.model.durations import duration_ms
 from ottla.wal import LogSettings, SyncLog, WalError
-from ottla.wal.log import Limits
+from ottla.wal.values import Limits
 
 REQUIRED = ("database", "log")
 OPTIONAL = ("wal", "replicas", "durability", "snapshot_every", "keep", "checkpoint_mb", "wal_mb_max")

@@ -1,20 +1,12 @@
-"""The set of changes of an image, and the partitions that they may concern."""
+"""The set of entries that a batch of changes touched."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
 
-from ottla.machines.controller import keys
 from ottla.machines.controller.encoding import UnreadableEntry
-from ottla.machines.controller.state import PartitionKey, Versioned
+from ottla.machines.controller.state import PartitionKey
 from ottla.protocol.model.ids import TopicId
-
-if TYPE_CHECKING:
-    from ottla.machines.controller.image import ClusterImage
-
-K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(slots=True)
@@ -30,39 +22,3 @@ class ImageChanges:
     """Broker ids as text, or `default`."""
     controller: bool = False
     unreadable: list[UnreadableEntry] = field(default_factory=list)
-
-
-def partitions_concerned(image: ClusterImage, touched: ImageChanges) -> set[PartitionKey]:
-    """Returns all visible partitions for which the controller may now decide differently.
-
-    The decision about a partition depends on the partition, its topic, the standing of the brokers that hold its
-    replicas, and the defaults of topic configurations.
-    """
-    if keys.DEFAULT in touched.configs:
-        return {key for key, _ in image.partitions()}
-    concerned = {key for key in touched.partitions if image.partition(key) is not None}
-    for broker_id in touched.brokers:
-        concerned.update(image.hosted_by(broker_id))
-    for topic_id in touched.topics:
-        concerned.update(PartitionKey(topic_id, index) for index in image.partitions_of(topic_id))
-    return concerned
-
-
-def differences(old: ClusterImage, new: ClusterImage) -> ImageChanges:
-    """Returns the differences between the image before a resync and the freshly loaded one."""
-    touched = ImageChanges(controller=old.controller != new.controller)
-    for of_old, of_new in zip(old.broker_tables(), new.broker_tables(), strict=True):
-        touched.brokers |= _changed(of_old, of_new)
-    touched.topics = _changed(old.topic_table(), new.topic_table())
-    touched.configs = _changed(old.configs_table(), new.configs_table())
-    touched.partitions = _changed(dict(old.partitions()), dict(new.partitions()))
-    touched.unreadable = [problem for problem in new.unreadable() if problem not in old.unreadable()]
-    return touched
-
-
-def _changed(old: Mapping[K, Versioned[Any]], new: Mapping[K, Versioned[Any]]) -> set[K]:
-    """Returns the keys whose entries differ. Versions are never reused, so entries of the same version are equal."""
-    gone = old.keys() - new.keys()
-    return gone | {
-        key for key, found in new.items() if (before := old.get(key)) is None or before.version != found.version
-    }

@@ -6,7 +6,8 @@ from collections.abc import Collection
 from itertools import islice
 
 from ottla.machines.controller.image import ClusterImage
-from ottla.machines.controller.image_changes import ImageChanges, partitions_concerned
+from ottla.machines.controller.image_changes import ImageChanges
+from ottla.machines.controller.image_differences import partitions_concerned
 from ottla.machines.controller.plan import NOBODY, due_changes, writes_for
 from ottla.machines.controller.rules import RuleBook
 from ottla.machines.controller.state import ControllerEntry, PartitionKey, Versioned

@@ -30,7 +30,7 @@ from ottla.wal import (
     UnexpectedEndError,
     reader,
 )
-from ottla.wal.log import Limits
+from ottla.wal.values import Limits
 
 SHORT = Limits(patience_s=0.5)
 

@@ -10,7 +10,8 @@ import pytest
 from ottla.coordination.port import Change, Delete, Entry, HasVersion, IsAbsent, LeaseId, Put, Revision
 from ottla.machines.controller import encoding, keys
 from ottla.machines.controller.image import ClusterImage
-from ottla.machines.controller.image_changes import ImageChanges, differences, partitions_concerned
+from ottla.machines.controller.image_changes import ImageChanges
+from ottla.machines.controller.image_differences import differences, partitions_concerned
 from ottla.machines.controller.state import (
     BrokerState,
     ControllerEntry,
