@@ -1,4 +1,4 @@
-"""Protects PostgreSQL with three brokers: the server is destroyed with its disk, and every confirmed commit is restored.
+"""Protects PostgreSQL with three brokers: it is destroyed with its disk, and all confirmed commits are restored.
 
     python examples/postgres/protect.py
 
