@@ -1,7 +1,7 @@
-"""A million rows into a topic and back, as Arrow tables. Needs pyarrow: pip install 'ottla[arrow]'.
+"""Writes a million rows to a topic and reads them back as Arrow tables. Needs pyarrow: pip install 'ottla[arrow]'.
 
-python examples/arrow_table.py               # with a broker of its own, which ends with it
-python examples/arrow_table.py host:port     # with one that runs
+python examples/arrow_table.py               # starts and stops its own broker
+python examples/arrow_table.py host:port     # uses a running broker
 """
 
 from __future__ import annotations

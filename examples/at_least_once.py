@@ -1,4 +1,4 @@
-"""At least once: first the work is done, then the offset is committed. A worker that dies in between repeats a record.
+"""At least once: the worker processes a record, then commits its offset. If it dies in between, a record is repeated.
 
 python examples/at_least_once.py
 """
@@ -17,7 +17,7 @@ ORDERS = ["order 1", "order 2", "order 3", "order 4", "order 5"]
 
 
 async def place_orders(bootstrap: str) -> None:
-    # The defaults: each record is acknowledged by all in-sync replicas, and repeated until it is, without a duplicate.
+    # The defaults: all in-sync replicas acknowledge each record, and retries create no duplicates.
     async with Producer(bootstrap, acks="all", idempotence=True) as producer:
         for order in ORDERS:
             await producer.send(TOPIC, order.encode())
@@ -27,7 +27,7 @@ async def work(bootstrap: str, dies_at: str | None) -> None:
     consumer = Consumer(
         bootstrap,
         group_id=GROUP,
-        group_instance_id="worker-1",  # whoever starts again with it has the partitions at once
+        group_instance_id="worker-1",  # a worker that restarts with this id gets its partitions back at once
         auto_commit=False,
         auto_offset_reset="earliest",
     )

@@ -1,4 +1,4 @@
-"""At most once: first the offset is committed, then the work is done. A worker that dies in between skips a record.
+"""At most once: the worker commits an offset, then processes the record. If it dies in between, a record is skipped.
 
 python examples/at_most_once.py
 """
@@ -17,7 +17,7 @@ ORDERS = ["order 1", "order 2", "order 3", "order 4", "order 5"]
 
 
 async def place_orders(bootstrap: str) -> None:
-    # Without waiting for an answer, and so without a second try: what does not arrive is gone.
+    # Without acknowledgements there are no retries: a record that does not arrive is lost.
     async with Producer(bootstrap, acks=0, idempotence=False) as producer:
         for order in ORDERS:
             await producer.send(TOPIC, order.encode())
@@ -27,7 +27,7 @@ async def work(bootstrap: str, dies_at: str | None) -> None:
     consumer = Consumer(
         bootstrap,
         group_id=GROUP,
-        group_instance_id="worker-1",  # whoever starts again with it has the partitions at once
+        group_instance_id="worker-1",  # a worker that restarts with this id gets its partitions back at once
         auto_commit=False,
         auto_offset_reset="earliest",
     )

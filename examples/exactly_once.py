@@ -1,5 +1,5 @@
-"""Exactly once: what is read and what is written are one transaction. A worker may die anywhere: the next one goes on,
-and a reader of committed records sees each result once.
+"""Exactly once: the offsets read and the records written are part of one transaction. A worker may die at any time: the
+next one resumes, and a read_committed consumer sees each result once.
 
     python examples/exactly_once.py
 """
@@ -27,12 +27,12 @@ async def work(bootstrap: str, dies_at: bytes | None) -> None:
     consumer = Consumer(
         bootstrap,
         group_id=GROUP,
-        group_instance_id="worker-1",  # whoever starts again with it has the partitions at once
+        group_instance_id="worker-1",  # a worker that restarts with this id gets its partitions back at once
         auto_commit=False,
         isolation_level="read_committed",
         auto_offset_reset="earliest",
     )
-    # Of the same name after a restart: what the worker before it left open is aborted at once.
+    # The same transactional id after a restart aborts the transaction that the previous worker left open.
     producer = Producer(bootstrap, transactional_id="billing-worker-1")
     async with consumer, producer:
         consumer.subscribe([ORDERS_TOPIC])

@@ -1,7 +1,6 @@
-"""Exactly once by the other road: results and offsets are in one database, and change in one of its transactions.
+"""Exactly once with a database: results and offsets are stored in one database, in the same database transaction.
 
-The group only shares out the partitions; where to go on is what the database says. No transaction of the broker is
-needed.
+The group only assigns the partitions; the offsets come from the database. No broker transactions are needed.
 
     python examples/exactly_once_database.py
 """
@@ -34,8 +33,8 @@ def stored_offset(database: sqlite3.Connection, at: TopicPartition) -> int:
 
 
 def book(database: sqlite3.Connection, record: ConsumerRecord, dies: bool) -> bool:
-    """One transaction of the database. False if the record is booked already: by another worker, which has taken over
-    while this one was away."""
+    """Books a record in one database transaction. Returns False if another worker, which took over meanwhile, has
+    already booked it."""
     with database:
         moved = database.execute(
             'UPDATE offsets SET next = ? WHERE topic = ? AND "partition" = ? AND next <= ?',
@@ -59,7 +58,7 @@ async def work(bootstrap: str, path: str, dies_at: int | None) -> None:
     consumer = Consumer(
         bootstrap,
         group_id=GROUP,
-        group_instance_id="worker-1",  # whoever starts again with it has the partitions at once
+        group_instance_id="worker-1",  # a worker that restarts with this id gets its partitions back at once
         auto_commit=False,
         isolation_level="read_committed",
     )

@@ -1,7 +1,7 @@
-"""Writes records, reads them back, and goes on from a stored position.
+"""Writes records, reads them back, and resumes from a stored position.
 
-python examples/produce_consume.py               # with a broker of its own, which ends with it
-python examples/produce_consume.py host:port     # with one that runs
+python examples/produce_consume.py               # starts and stops its own broker
+python examples/produce_consume.py host:port     # uses a running broker
 """
 
 from __future__ import annotations

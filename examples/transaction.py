@@ -1,7 +1,7 @@
-"""All or nothing: records for two topics in one transaction, which is committed, or aborted by an exception.
+"""Writes records to two topics in one transaction, which is committed, or aborted by an exception.
 
-python examples/transaction.py               # with a broker of its own, which ends with it
-python examples/transaction.py host:port     # with one that runs
+python examples/transaction.py               # starts and stops its own broker
+python examples/transaction.py host:port     # uses a running broker
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ACCOUNTS, JOURNAL = "example-accounts", "example-journal"
 
 
 class TooMuchError(Exception):
-    """Nobody pays that much."""
+    """Raised for an amount that is too large."""
 
 
 async def pay(producer: Producer, sender: str, receiver: str, amount: int) -> None:

@@ -1,13 +1,13 @@
-"""The key-value store as a process: a line in, a line out. Several of them on one log are a replicated store.
+"""The key-value store as a process: one line per request and reply. Several on one log form a replicated store.
 
     python examples/kv/server.py --wal 127.0.0.1:9192 --port 7000                   # leads
-    python examples/kv/server.py --wal 127.0.0.1:9192 --port 7001 --follow          # takes over when the other is gone
+    python examples/kv/server.py --wal 127.0.0.1:9192 --port 7001 --follow          # takes over when the leader fails
 
     PUT key value -> OK offset      GET key -> VALUE value | NONE     DEL key -> OK offset
     AT offset key -> VALUE value | NONE                               LEAD -> OK offset
     SNAPSHOT -> OK offset           POSITION -> OK offset leads|follows
 
-An answer that is not OK, VALUE or NONE is `ERROR text`. A PUT that was not answered may be there or not.
+Any other reply than OK, VALUE or NONE is `ERROR text`. A PUT without a reply may or may not be applied.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Server:
                 print("kv leads", flush=True)
 
     async def watch(self) -> None:
-        """A follower that hears nothing takes over; a leader that was replaced follows."""
+        """Takes over as leader if a follower hears nothing; follows if a leader was replaced."""
         while True:
             await asyncio.sleep(HEARTBEAT_S * random.uniform(0.5, 1.5))
             try:

@@ -1,15 +1,15 @@
-"""A key-value store in memory whose only durability is an Ottla log.
+"""An in-memory key-value store whose only durability is an Ottla log.
 
     async with KvStore("127.0.0.1:9192", "kv") as store:
-        await store.lead()                          # replays the log; from now on nobody else writes
-        await store.put(b"k", b"v")                 # returns when the log has it, as the log's class says
+        await store.lead()                          # replays the log and fences all other writers
+        await store.put(b"k", b"v")                 # returns when the log has acknowledged it
         store.get(b"k")
-        await store.at(Point(time_ms=...))          # a copy as it was then
-        await store.snapshot()                      # the next start replays only what comes after it
+        await store.at(Point(time_ms=...))          # a copy as of that time
+        await store.snapshot()                      # the next start replays only later records
 
-    await other.follow()                            # elsewhere: never far behind; `lead` makes it the one that writes
+    await other.follow()                            # elsewhere: stays up to date; `lead` makes it the writer
 
-All of the rest is in `ottla.recovery`: this is what it takes to make a state durable.
+The rest is in `ottla.recovery`; this file is all the code that a durable state needs.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class KvStore:
         create: LogSettings | None = None,
         workers: int = 1,
     ) -> None:
-        """With `workers`, as many processes replay a long log."""
+        """`workers` is the number of processes that replay a long log."""
         self._servers, self._name, self._create = servers, name, create
         self._snapshots, self._workers = snapshots, workers
         self._logs: list[Log] = []
@@ -66,14 +66,14 @@ class KvStore:
         return log
 
     async def follow(self) -> None:
-        """Begins anew with an empty state."""
+        """Starts again with an empty state and follows."""
         await self._end()
         self._rows = RowTables()
         self._follower = Follower(await self._open(fence=False), self._rows, self._snapshots)
         await self._follower.start(workers=self._workers)
 
     async def lead(self) -> None:
-        """Ends every other writer of this log. From a follower, only what it does not have yet is read."""
+        """Fences every other writer of this log. A follower reads only the records that it does not have yet."""
         writer = await self._open(fence=True)
         if self._follower is not None:
             self._leader = await self._follower.take_over(writer)
@@ -91,7 +91,7 @@ class KvStore:
     # -- the store ----------------------------------------------------------------------------------------------------
 
     def get(self, key: bytes) -> bytes | None:
-        """What this process knows. A leader that was replaced may not know it yet, and knows less than the new one."""
+        """Returns the local value. A leader that was replaced may not know it yet, and may return an old value."""
         return self._rows.rows.get(key)
 
     async def put(self, key: bytes, value: bytes) -> int:
@@ -101,7 +101,7 @@ class KvStore:
         return await self._leading().write(delete(key))
 
     async def update(self, values: Mapping[bytes, bytes | None]) -> int:
-        """All or nothing; None deletes. Returns the transaction's id."""
+        """Applies all changes or none; None deletes. Returns the transaction's id."""
         return await self._leading().write_transaction(
             (Kind.DELETE, "", key, b"") if value is None else (Kind.PUT, "", key, value)
             for key, value in values.items()
@@ -113,13 +113,13 @@ class KvStore:
         return rows.rows
 
     async def snapshot(self, *, trim: bool = False) -> Snapshot:
-        """With `trim`, the log gives up what the kept snapshots do not need."""
+        """Takes a snapshot. With `trim`, the log deletes records that the kept snapshots do not need."""
         snapshot = await self._leading().snapshot()
         if trim:
             await self._leading().trim()
         return snapshot
 
-    # -- where it stands ----------------------------------------------------------------------------------------------
+    # -- position -----------------------------------------------------------------------------------------------------
 
     @property
     def is_leading(self) -> bool:

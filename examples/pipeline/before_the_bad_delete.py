@@ -1,8 +1,8 @@
-"""Archives a change log, makes a table of it, and restores the table to the moment before a bad delete.
+"""Archives a change log, builds a table from it, and restores the table to the moment before a bad delete.
 
     python examples/pipeline/before_the_bad_delete.py
 
-Needs PySpark and Java 17. It starts a broker of its own, and leaves nothing behind.
+Needs PySpark and Java 17. It starts its own broker and removes everything at the end.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CUSTOMERS = 100
 
 
 async def write_changes(bootstrap: str) -> int:
-    """Everybody is entered; then somebody deletes them all. The offset of the first of these deletes."""
+    """Inserts all rows, then deletes them all by mistake. Returns the offset of the first delete."""
     async with Producer(bootstrap) as producer:
         for number in range(CUSTOMERS):
             row = {"id": number, "name": f"customer {number}", "balance": number * 10}

@@ -1,4 +1,4 @@
-"""Clicks to views of pages: a pipeline of three functions.
+"""Clicks to page views: a pipeline of three functions.
 
 ottla topics create clicks
 echo '{"user": "ann", "page": "/", "ts": "2026-11-16T12:00:00Z"}' | ottla produce clicks
@@ -21,19 +21,19 @@ pipeline.topic("clicks", schema="user STRING, page STRING, ts TIMESTAMP", waterm
 
 @pipeline.stream(reads="clicks", writes="page-clicks", key="page")
 def page_clicks(clicks: DataFrame) -> DataFrame:
-    """Without the query text, so that /a?x=1 and /a are one page."""
+    """Clicks without the query string, so that /a?x=1 and /a are one page."""
     return clicks.selectExpr("user", "split(page, '[?]')[0] AS page", "ts")
 
 
 @pipeline.table(reads="page-clicks", writes="page-views")
 def page_views(clicks: DataFrame) -> DataFrame:
-    """How often each page was seen, as it changes."""
+    """The number of views of each page, updated continuously."""
     return clicks.groupBy("page").count()
 
 
 @pipeline.stream(reads="page-clicks", writes="minutes")
 def minutes(clicks: DataFrame) -> DataFrame:
-    """Views of each minute, given out once, when no more can come."""
+    """Views per minute, emitted once when no more can arrive."""
     from pyspark.sql import functions as sf
 
     counted = clicks.groupBy(sf.window("ts", "1 minute")).agg(sf.count("*").alias("views"))

@@ -1,9 +1,9 @@
-"""Protects a PostgreSQL with three brokers: it is killed with its disk, and each commit that a client saw is restored.
+"""Protects PostgreSQL with three brokers: it is destroyed with its disk, and all confirmed commits are restored.
 
     python examples/postgres/protect.py
 
-Needs a PostgreSQL server's programs (`apt-get install postgresql`); it starts everything, and leaves nothing behind.
-docs/guides/postgres.md has the same for a server of your own.
+Needs a PostgreSQL server's programs (`apt-get install postgresql`). It starts everything, and removes it at the end.
+docs/guides/postgres.md does the same for your own server.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 import threading
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))  # the scene is beside this file
+sys.path.insert(0, str(Path(__file__).parent))  # scene.py is beside this file
 
 import psycopg
 from scene import Scene, commits_wait, is_streaming, result, sql, step, wait_until

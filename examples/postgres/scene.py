@@ -1,4 +1,4 @@
-"""What the examples beside this file share: three brokers, a PostgreSQL, and `ottla` as a person types it."""
+"""Shared code of the examples in this folder: three brokers, a PostgreSQL server, and `ottla` commands."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def result(sentence: str) -> None:
 
 
 class Scene:
-    """A context manager: whatever was started is ended, and every file is removed."""
+    """A context manager that stops all processes and removes all files at the end."""
 
     def __init__(self) -> None:
         self._stack = ExitStack()
@@ -46,7 +46,7 @@ class Scene:
         self._stack.close()
 
     def brokers(self) -> ClusterProcesses:
-        """As `ottla up --wal-port 9192` starts them, on ports that are free."""
+        """Starts brokers as `ottla up --wal-port 9192` does, on free ports."""
         step("three brokers, each a process")
         cluster = ClusterProcesses(self.directory / "brokers", 3, config=BROKERS, ready_timeout_s=240)
         self._stack.enter_context(cluster)
@@ -54,7 +54,7 @@ class Scene:
         return cluster
 
     def server(self, **settings: str) -> PostgresServer:
-        """A PostgreSQL of its own, with these settings."""
+        """Starts a new PostgreSQL server with these settings."""
         step("a PostgreSQL")
         server = self.empty_server(**settings)
         server.initialize()
@@ -63,7 +63,7 @@ class Scene:
         return server
 
     def empty_server(self, **settings: str) -> PostgresServer:
-        """Without a data directory."""
+        """A server without a data directory."""
         try:
             server = PostgresServer(settings={"fsync": "on", **settings}, initdb=["--data-checksums"])
         except NoPostgresError as reason:
@@ -72,7 +72,7 @@ class Scene:
         return server
 
     def ottla(self, *words: str) -> str:
-        """One command, to its end; what it printed."""
+        """Runs one command and returns its output."""
         print(f"$ ottla {shlex.join(words)}", flush=True)
         done = subprocess.run([sys.executable, "-m", "ottla", *words], capture_output=True, text=True, check=False)
         print(done.stderr + done.stdout, end="", flush=True)
@@ -82,7 +82,7 @@ class Scene:
 
     @contextmanager
     def running(self, *words: str, until: Callable[[], bool]) -> Iterator[None]:
-        """A command that runs until it is stopped, from when it has got so far."""
+        """Runs a command until the context ends; enters the context once the command is ready."""
         print(f"$ ottla {shlex.join(words)} &", flush=True)
         log = self.directory / f"{words[1]}.log"
         with log.open("ab") as output:
@@ -107,7 +107,7 @@ def wait_until(holds: Callable[[], bool], said: Callable[[], str] = lambda: "") 
 
 
 def sql(url: str, *statements: str) -> list[tuple[Any, ...]]:
-    """Each in a transaction of its own; the rows of the last one."""
+    """Runs each statement in its own transaction; returns the rows of the last one."""
     rows: list[tuple[Any, ...]] = []
     with psycopg.connect(url, autocommit=True) as connection:
         for statement in statements:
@@ -122,14 +122,14 @@ def is_streaming(url: str, name: str) -> Callable[[], bool]:
 
 
 def drop_slot(url: str, name: str) -> None:
-    """The server notices after a moment that nobody uses it any more."""
+    """Drops a slot; the server notices only after a moment that it is no longer in use."""
     slots = f"FROM pg_replication_slots WHERE slot_name = '{name}'"
     wait_until(lambda: not sql(url, f"SELECT 1 {slots} AND active"))
     sql(url, f"SELECT pg_drop_replication_slot(slot_name) {slots}")
 
 
 def commits_wait(url: str, *, on: bool) -> None:
-    """Whether a commit returns only when the log has it. Whoever sets it does not wait for it."""
+    """Sets whether a commit returns only when the log has it. The change itself does not wait."""
     names = "ottla" if on else ""
     setting = f"ALTER SYSTEM SET synchronous_standby_names = '{names}'"
     print(f"$ psql -c \"{setting}\" -c 'SELECT pg_reload_conf()'", flush=True)

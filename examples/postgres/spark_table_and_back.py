@@ -1,12 +1,12 @@
-"""From PostgreSQL to a Spark table and back: changes into topics, and from there into a replica and a table of Parquet;
-then the table as it was before a delete into PostgreSQL.
+"""From PostgreSQL to a Spark table and back: changes go into topics, and from there into a replica and a Parquet table;
+then the table as it was before a delete is restored into PostgreSQL.
 
     python examples/postgres/spark_table_and_back.py
-    python examples/postgres/spark_table_and_back.py postgresql://postgres@127.0.0.1/shop      # on a server of your own
+    python examples/postgres/spark_table_and_back.py postgresql://postgres@127.0.0.1/shop      # on your own server
 
 Needs a PostgreSQL server's programs (`apt-get install postgresql`), PySpark and Java 17. It starts everything, and
-leaves nothing behind. Your own server needs `wal_level = logical`, and a superuser; it makes the table `ottla_orders`,
-the databases `ottla_undo` and `ottla_replica`, a slot and a publication there, and removes them.
+removes it at the end. Your own server needs `wal_level = logical` and a superuser; the example creates the table
+`ottla_orders`, the databases `ottla_undo` and `ottla_replica`, a slot and a publication there, and removes them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import time
 from datetime import UTC
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))  # the scene is beside this file
+sys.path.insert(0, str(Path(__file__).parent))  # scene.py is beside this file
 
 import pyarrow.parquet as pq
 from scene import Scene, drop_slot, result, sql, step, wait_until
@@ -88,12 +88,12 @@ def story(scene: Scene, url: str, bootstrap: str) -> None:
 
 
 def has_slot(url: str) -> bool:
-    """In use: the snapshot is taken."""
+    """Returns whether the slot is in use, which means that the snapshot is taken."""
     return bool(sql(url, "SELECT 1 FROM pg_replication_slots WHERE slot_name = 'ottla_shop' AND active"))
 
 
 def in_database(url: str, name: str) -> str:
-    """The same server's other database; as a URL, which every command takes."""
+    """Returns the URL of another database on the same server."""
     head, _, options = url.partition("?")
     place = head.rsplit("/", 1)[0]
     return f"{place}/{name}" + (f"?{options}" if options else "")
@@ -106,7 +106,7 @@ def rows_of(url: str) -> list[tuple[object, ...]]:
 
 
 def now(url: str) -> str:
-    """After the changes that are in the topic, and before those that come: a time is that of the topic's records."""
+    """Returns a time after the changes in the topic and before later ones: times are those of the topic's records."""
     (moment,) = sql(url, "SELECT clock_timestamp()")[0]
     time.sleep(0.1)
     return str(moment.astimezone(UTC).isoformat())

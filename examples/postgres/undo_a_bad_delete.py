@@ -1,11 +1,11 @@
-"""Somebody forgot a WHERE: the rows of a DELETE come back, and nothing that was done after it is lost.
+"""Undoes a DELETE without a WHERE: its rows are restored, and nothing that was done after it is lost.
 
     python examples/postgres/undo_a_bad_delete.py
-    python examples/postgres/undo_a_bad_delete.py postgresql://postgres@127.0.0.1/shop      # on a server of your own
+    python examples/postgres/undo_a_bad_delete.py postgresql://postgres@127.0.0.1/shop      # on your own server
 
 Needs a PostgreSQL server's programs (`apt-get install postgresql`), of the same version as the server. It starts
-everything, and leaves nothing behind. On your own server it needs a superuser; it makes the table `ottla_accounts` and
-the slot `ottla_example` there, and removes them.
+everything, and removes it at the end. On your own server it needs a superuser; the example creates the table
+`ottla_accounts` and the slot `ottla_example` there, and removes them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))  # the scene is beside this file
+sys.path.insert(0, str(Path(__file__).parent))  # scene.py is beside this file
 
 import psycopg
 from scene import Scene, drop_slot, is_streaming, result, sql, step, wait_until
@@ -25,7 +25,7 @@ SLOT = "ottla_example"
 
 
 def transaction(url: str, statement: str) -> int:
-    """Its id, as log_line_prefix = '%x' writes it to the server's log."""
+    """Returns its id, as log_line_prefix = '%x' writes it to the server's log."""
     with psycopg.connect(url) as connection:
         connection.execute(statement)
         (xid,) = connection.execute("SELECT pg_current_xact_id()::text::bigint").fetchone() or (0,)
@@ -34,7 +34,7 @@ def transaction(url: str, statement: str) -> int:
 
 
 def put_back(source: str, target: str) -> int:
-    """The rows that the other database has and this one lacks; what pg_dump --data-only | psql does."""
+    """Copies the rows that this database lacks from the other one, as pg_dump --data-only | psql does."""
     with psycopg.connect(source) as copy, psycopg.connect(target) as shop, shop.cursor() as cursor:
         cursor.execute("CREATE TEMPORARY TABLE old (LIKE ottla_accounts)")
         with copy.cursor().copy("COPY ottla_accounts TO STDOUT") as rows, cursor.copy("COPY old FROM STDIN") as sink:

@@ -28,8 +28,7 @@ EXPECTED = frozenset(
 
 
 def wait_until_known(bootstrap: str, topic: str) -> None:
-    """Waits until every broker knows the topic: the one that creates it replies first, the others learn of it soon
-    after."""
+    """Waits until every broker knows the topic: the one that creates it replies first, the others follow."""
     deadline = time.monotonic() + 60
     for address in bootstrap.split(","):
         while True:

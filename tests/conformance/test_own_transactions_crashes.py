@@ -1,5 +1,4 @@
-"""One of three brokers dies between any two steps of a transaction: the leader, the transaction's coordinator, or the
-group's."""
+"""One of three brokers dies between any two steps of a transaction: the leader, its coordinator, or the group's."""
 
 from __future__ import annotations
 

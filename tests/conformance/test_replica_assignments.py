@@ -59,8 +59,7 @@ def grow(
 
 
 def eventually_placed(admin: AdminClient, topic: str, placement: Placement) -> None:
-    """Waits, since Kafka's metadata follow its controller with a delay. The first replica of each partition leads
-    it."""
+    """Waits, since Kafka's metadata follow its controller with a delay. The first replica of each partition leads."""
     wanted = {index: (replicas[0], replicas) for index, replicas in enumerate(placement)}
     deadline = time.monotonic() + TIMEOUT_S
     found: dict[int, Any] = {}

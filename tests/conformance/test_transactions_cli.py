@@ -176,8 +176,7 @@ def test_places_where_nothing_is(world: World, transactions: Commands, fresh_top
 
 @pytest.fixture(scope="module")
 def unverified(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """A broker that does not verify transactions with the coordinator, as Kafka's before KIP-890, so that they can
-    hang."""
+    """A broker that does not verify transactions, as Kafka's before KIP-890, so that they can hang."""
     if elsewhere := os.environ.get("OTTLA_CONFORMANCE_BOOTSTRAP"):
         yield World(elsewhere)
         return

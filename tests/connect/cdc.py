@@ -251,8 +251,7 @@ def _has_last(url: str) -> bool:
 
 
 def materialize(world: World, table: str) -> int:
-    """Builds a table from the topic by the pipeline and compares it with the source, row by row. Returns the row
-    count."""
+    """Builds a table by the pipeline and compares it with the source, row by row. Returns the row count."""
     place = world.directory / "tables" / table
     topic = f"{PREFIX}.public.{table}"
     said = ottla(

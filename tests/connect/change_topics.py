@@ -32,8 +32,7 @@ async def _read(bootstrap: str, topic: str, column: str) -> list[bytes | None]:
 
 
 async def check_transactions(bootstrap: str, prefix: str) -> int:
-    """Checks that each transaction begins and ends once with each of its changes once; returns the number of
-    changes."""
+    """Checks that each transaction begins and ends once, with each change once; returns the number of changes."""
     async with Admin(bootstrap) as admin:
         topics = [each.name for each in await admin.list_topics() if each.name.startswith(f"{prefix}.")]
     begun: list[str] = []

@@ -87,8 +87,7 @@ async def test_a_killed_sink_writes_each_object_once(
         return [json.loads(line)["value"]["n"] for data in objects(into).values() for line in data.splitlines()]
 
     def count_written() -> int:
-        """Counts objects while the sink works: in this store an object disappears for a moment while it is
-        rewritten."""
+        """Counts objects while the sink works: in this store an object disappears briefly while it is rewritten."""
         try:
             return len(written())
         except FileNotFoundError:

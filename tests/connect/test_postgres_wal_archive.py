@@ -41,8 +41,8 @@ class Story:
 
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory, bucket: str) -> Iterator[Story]:
-    """A backup and changes, archived except the last record; then the log's head is deleted, with data the backup
-    needs."""
+    """A backup and changes, archived except the last record; then the log's head, which the backup needs, is
+    deleted."""
     archives = tmp_path_factory.mktemp("archives")
     with Cluster(wal=True) as cluster, PostgresServer(settings=SETTINGS) as server:
         keeper = Keeper(cluster, server, archives)

@@ -151,8 +151,7 @@ def test_a_target_that_the_log_does_not_reach_stops_the_server(story: Story) -> 
 
 
 def test_brokers_that_do_not_answer_are_not_the_end_of_the_wal(story: Story) -> None:
-    """The server stops instead of opening with less than the log has; when the brokers are back it opens with
-    everything."""
+    """The server stops instead of opening with less than the log has; with the brokers back it has everything."""
     target = PostgresServer(settings={**SETTINGS, "hot_standby": "off", "synchronous_standby_names": ""})
     settings = Path(target.data_dir, "postgresql.auto.conf")
     try:

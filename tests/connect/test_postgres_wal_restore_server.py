@@ -162,8 +162,7 @@ def test_one_server_gives_all_segments_in_bounded_space(story: Story, recovery: 
 
 
 def test_a_ready_segment_needs_no_server(story: Story, recovery: Recovery, tmp_path: Path) -> None:
-    """The fast path: a rename. Files from before a reboot of the machine are not trusted, even if they look
-    complete."""
+    """The fast path: a rename. Files from before a reboot are not trusted, even if they look complete."""
     first, second, third, *_ = story.segments()
     stale = recovery.directory / f"{READY}another-boot"
     stale.mkdir(parents=True)

@@ -88,8 +88,7 @@ def ask(port: int, line: str) -> str:
 
 
 class Writers:
-    """Threads that write to the current leader. Each key has one writer, whose values increase and are never sent
-    twice."""
+    """Threads that write to the leader. Each key has one writer, whose values increase and are never sent twice."""
 
     def __init__(self, stores: list[KvProcess], chance: random.Random, threads: int, keys_each: int = 5) -> None:
         self._stores = stores

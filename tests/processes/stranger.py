@@ -41,8 +41,7 @@ class Stranger:
         self._socket.close()
 
     def reply(self) -> bytes | None:
-        """Returns the next reply without its size; None if the broker closed the connection. Fails if it does
-        neither."""
+        """Returns the next reply without its size; None if the broker closed the connection."""
         size = self._receive(4)
         return None if size is None else self._receive(struct.unpack(">i", size)[0])
 

@@ -1,5 +1,4 @@
-"""Oversized, truncated and garbage frames: the sender gets an error or is disconnected; other clients are
-unaffected."""
+"""Oversized, truncated and garbage frames get an error or a disconnection; other clients are unaffected."""
 
 from __future__ import annotations
 

@@ -208,8 +208,7 @@ async def test_what_cannot_be_replayed_by_several_is_replayed_by_one_or_refused(
 
 
 async def test_a_broker_is_read_by_several_processes(start_broker: StartBroker) -> None:
-    """Reads through the Kafka protocol, and through the append stream as the writer that fenced the log and then
-    leads."""
+    """Reads through the Kafka protocol, and through the append stream as the writer that fenced the log."""
     broker = start_broker(config={"ottla.wal.port": "0"})
     async with await Log.open(broker.wal_server, "log", create=LogSettings(retention_ms=-1), fence=True) as log:
         for first in range(0, LENGTH, 500):

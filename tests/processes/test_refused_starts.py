@@ -79,8 +79,7 @@ def test_a_directory_of_others_is_left_as_it_is(tmp_path: Path) -> None:
 
 
 def test_a_start_that_is_refused_keeps_the_note_of_a_clean_shutdown(tmp_path: Path) -> None:
-    """The mark says that topics of the class cache survived: a start that fails on a port in use must not consume
-    it."""
+    """The mark says that cache topics survived: a start that fails on a port in use must not consume it."""
     with ClusterProcesses(tmp_path, 1) as cluster:
         (broker,) = cluster.brokers
         assert broker.stop() == 0

@@ -15,8 +15,7 @@ def line(at_s: float, *fields: object) -> str:
 
 
 def siege() -> History:
-    """Ten calm seconds, ten of a fault, ten calm ones. During the fault `p` has no writes for six seconds, `q` has
-    some."""
+    """Ten calm seconds, ten of a fault, ten calm ones. `p` has no writes for six seconds of the fault, `q` has some."""
     history = History()
     marks = [line(0, "phase", "-", "calm"), line(10, "phase", "-", "kill"), line(20, "phase", "-", "calm")]
     marks += [line(10, "fault", "-", "kill", "begin", "broker-1"), line(30, "phase", "-", "over")]

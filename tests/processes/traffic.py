@@ -114,8 +114,7 @@ def ends(bootstrap: str, topic: str, partition: int = 0) -> tuple[int, int]:
 def read(
     bootstrap: str, topic: str, partition: int = 0, *, offset: int | None = None, end: int | None = None
 ) -> list[tuple[int, bytes]]:
-    """Returns offsets and values of a partition, up to its end. Raises NotReadableError if the broker rejects the
-    read."""
+    """Returns offsets and values of a partition, up to its end. Raises NotReadableError if the read is rejected."""
     (found,) = read_all(bootstrap, [(topic, partition)], offset=offset, end=end).values()
     return found
 

@@ -324,8 +324,7 @@ class World:
         return found
 
     def named(self, number: int) -> int:
-        """Returns a broker by its id; 0 is the leader according to the store, and one beyond the last the
-        controller."""
+        """Returns a broker by its id; 0 is the stored leader, and one beyond the last the controller."""
         if number in self.brokers:
             return number
         controller = self.truth.controller

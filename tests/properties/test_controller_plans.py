@@ -1,5 +1,4 @@
-"""Plans of any image converge at once, keep to the limits and elect by the rules; placements are distinct and
-balanced."""
+"""Plans of any image converge at once, keep to the limits and follow the election rules; placements are balanced."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A follower that appends batches as one run has the same state and rejects the same batches as one that appends them
-singly."""
+"""A follower that appends batches as one run has the same state as one that appends them singly."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The hand-written Produce and Fetch codecs compared with those compiled from the schema, every version, both
-directions."""
+"""The hand-written Produce and Fetch codecs equal those compiled from the schema, in every version."""
 
 from __future__ import annotations
 

@@ -145,8 +145,7 @@ class Client:
         )
 
     def _ended(self) -> None:
-        """Before version 2, sequence numbers continue from one transaction to the next: after a gap only a new epoch
-        helps."""
+        """Before version 2, sequence numbers continue across transactions: after a gap only a new epoch helps."""
         self.phase = Phase.NEW if self.failed and self.version < 2 else Phase.READY
 
     def _send(self, request: Request) -> None:

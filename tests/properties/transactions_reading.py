@@ -37,8 +37,7 @@ def stable_offset(entries: Entries, watermark: int) -> int:
 
 
 def read_committed(entries: Entries, aborted: list[AbortedTransaction]) -> set[object]:
-    """Reads as a consumer does: it gets the aborted transactions by producer and first offset, and finds their markers
-    itself."""
+    """Reads as a consumer does: gets the aborted transactions by producer and first offset, and finds their markers."""
     waiting = sorted(aborted, key=lambda each: each.first_offset)
     skipped: set[int] = set()
     found: set[object] = set()

@@ -233,8 +233,7 @@ class ClusterChecks:
     def _around_marks(
         self, original: Callable[[FollowerPartition, Any], None]
     ) -> Callable[[FollowerPartition, Any], None]:
-        """Checks a follower's high watermark when it adopts the leader's or lowers its own for a truncation, before any
-        read."""
+        """Checks a follower's high watermark when it adopts the leader's or lowers its own for a truncation."""
 
         def change_mark(following: FollowerPartition, argument: Any) -> None:
             original(following, argument)

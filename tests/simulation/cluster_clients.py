@@ -190,8 +190,7 @@ def is_unknown_partition(error: DeliveryError) -> bool:
 
 
 async def started(new_client: Callable[[], Client]) -> Client:
-    """Starts a client, also while all brokers are down. A client that failed to start is closed; a retry needs a new
-    one."""
+    """Starts a client, also while all brokers are down. A client that failed to start is replaced by a new one."""
     while True:
         client = new_client()
         try:

@@ -127,8 +127,7 @@ class MemberGroup:
 
     @property
     def coordinator(self) -> SimpleNamespace:
-        """Tells a client whether its group is classic. If that is unknown at the moment, it is reported as not
-        classic."""
+        """Tells a client whether its group is classic. If that is unknown, it is reported as not classic."""
         tables = self._tables(self.name)
         is_classic = tables is not None and self.name not in tables.consumer
         return SimpleNamespace(tables=SimpleNamespace(consumer={} if is_classic else {GROUP: None}))

@@ -1,5 +1,4 @@
-"""Requests to a group's coordinator over the simulated network: translates the state machine's types to Kafka's and
-back."""
+"""Requests to a group's coordinator over the simulated network, translated between the machine's and Kafka's types."""
 
 from __future__ import annotations
 

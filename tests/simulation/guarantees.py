@@ -131,7 +131,7 @@ class GuaranteeBench:
         return self.world.run(self._write(list(values), acks, timeout_s), timeout_s=timeout_s + PATIENCE_S)
 
     def write_into_a_power_cut(self, values: Iterable[bytes], *, acks: Acks) -> list[bytes]:
-        """Writes records, cuts the leader's power after the first one, and returns those that the producer takes for
+        """Writes records, cuts the leader's power after the first, and returns those that the producer takes for
         done."""
         leader = self.leader()
         write = self._write(list(values), acks, 20.0, lambda: self.cut_power(leader))

@@ -1,6 +1,6 @@
-"""The simulations see what they are there to see: each deliberately broken variant is caught by a checker.
+"""The simulations are effective: a checker detects each deliberately broken variant.
 
-`python -m tests.simulation.broken` prints which seed catches which variant.
+`python -m tests.simulation.broken` prints which seed detects which variant.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tests.simulation.broken.log_run import LogRun
 from tests.simulation.broken.variants import SEEDS_MAX, Variant, catch, known_first
 
 PINNED_LOGS = (78,)
-"""Records that a truncation had taken back came again with a segment that was written anew."""
+"""Found truncated records that reappeared with a rewritten segment."""
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)

@@ -1,5 +1,4 @@
-"""Bits flip in a segment after startup has read it: readers are redirected to other replicas, and the log is
-repaired."""
+"""Bits flip in a segment after startup has read it: readers use other replicas, and the log is repaired."""
 
 from __future__ import annotations
 

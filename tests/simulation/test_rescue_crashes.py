@@ -1,5 +1,4 @@
-"""A log fails for good and is rescued; the power fails at every operation of the rescue and of the following
-startup."""
+"""A log fails for good and is rescued; the power fails at every operation of the rescue and the next startup."""
 
 from __future__ import annotations
 

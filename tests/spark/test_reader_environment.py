@@ -24,8 +24,7 @@ def environment(spark: SparkSession) -> dict[str, str]:
 def test_readers_that_start_side_by_side_find_their_names_there(
     spark: SparkSession, cluster: Cluster, new_topic: NewTopic, tmp_path: Path
 ) -> None:
-    """Otherwise each reader would add entries to a map without a lock. The readers do set the values, so it is that
-    map."""
+    """Otherwise each reader would add entries to a map without a lock. They do set the values, so it is that map."""
     before = environment(spark)
     assert set(NAMES) <= set(before)
     topic = new_topic()

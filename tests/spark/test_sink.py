@@ -122,8 +122,7 @@ def test_mistakes_are_told(spark: SparkSession, new_topic: NewTopic, write: Writ
 
 
 def test_a_stream_is_there_once(spark: SparkSession, cluster: Cluster, new_topic: NewTopic, tmp_path: Path) -> None:
-    """Every task of every batch fails at its first attempt. Also checks the local properties that Spark passes to
-    tasks."""
+    """Every task of every batch fails at its first attempt. Also checks the properties that Spark passes to tasks."""
     source, sink, servers = new_topic(2), new_topic(2), cluster.bootstrap_servers
     produce(servers, source, [b"%03d" % number for number in range(60)], key=lambda number: b"%d" % number)
     spark.dataSource.register(FailingOnceSource)

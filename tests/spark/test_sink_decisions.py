@@ -197,8 +197,7 @@ def test_deaths_one_after_another(query: Query, seed: int) -> None:
 
 
 def test_a_commit_that_outlives_its_driver_decides_nothing(query: Query) -> None:
-    """The JVM is dead, but its commit's process is not. It has read the decisions; the next run starts; then it
-    decides."""
+    """The JVM is dead, but its commit's process has read the decisions; the next run starts; then it decides."""
     old = query.committing()
     writes = query.write(0, spread(ROWS, 2, 1))
 

@@ -216,8 +216,7 @@ def test_a_time_is_looked_up_not_read(cluster: Cluster, new_topic: NewTopic) -> 
 def test_what_filters_leave_out_is_not_fetched(
     cluster: Cluster, large_topic: str, monkeypatch: pytest.MonkeyPatch, filters: list[Filter], rows: int
 ) -> None:
-    """Counts the bytes that brokers sent: besides the rows, at most the rest of the first and last batch of each
-    range."""
+    """Counts the bytes sent: besides the rows, at most the rest of the first and last batch of each range."""
     sent: list[int] = []
 
     def count(reply: Any, version: int) -> Any:

@@ -81,8 +81,7 @@ def values_of(servers: str, topic: str) -> list[bytes]:
 
 
 SLOW_START = "Python worker failed to connect back"
-"""Spark waits ten seconds for a source's process, however busy the machine is. A query that did not start is
-retried."""
+"""Spark waits ten seconds for a source's process, however busy the machine is. A failed start is retried."""
 STARTS_MAX = 20
 POLL_S = 0.1
 

@@ -1,5 +1,4 @@
-"""A coordination store within one process and without a clock: versions, leases, history. For tests of the
-controller."""
+"""A coordination store in one process without a clock: versions, leases, history. For tests of the controller."""
 
 from __future__ import annotations
 

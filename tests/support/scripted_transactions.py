@@ -45,8 +45,7 @@ class Asked(NamedTuple):
 
 @dataclass
 class ScriptedTransactions(ScriptedBroker):
-    """`asked` has every request except those for metadata and coordinators; `looked_up` counts the coordinator
-    lookups."""
+    """`asked` has every request except those for metadata and coordinators; `looked_up` counts the latter."""
 
     transaction_version: int = 2
     failures: dict[int, deque[Failure]] = field(default_factory=dict)

@@ -1,5 +1,4 @@
-"""A transaction coordinator with a log and a clock, and partitions with their transactions, isolated from everything
-else."""
+"""A transaction coordinator with a log and a clock, and partitions with their transactions, in isolation."""
 
 from __future__ import annotations
 
@@ -52,8 +51,7 @@ class Control:
 
 @dataclass
 class PartitionLog:
-    """A partition's log in which each entry has one offset. Entries are committed at once unless the high watermark is
-    held."""
+    """A log in which each entry has one offset. Entries are committed at once unless the high watermark is held."""
 
     entries: list[Batch | Control] = field(default_factory=list)
     table: PartitionTransactions = field(default_factory=PartitionTransactions)

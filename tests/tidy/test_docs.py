@@ -1,5 +1,4 @@
-"""Generated pages are up to date, and everything that a page names exists: links, anchors, tests, files, safety
-rules."""
+"""Generated pages are up to date, and the links, anchors, tests, files and safety rules that pages name exist."""
 
 from __future__ import annotations
 

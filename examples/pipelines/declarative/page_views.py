@@ -1,6 +1,6 @@
-"""Clicks to views of pages, as a declarative pipeline: Spark keeps the tables, and a sink writes them to a topic.
+"""Clicks to page views as a declarative pipeline: Spark maintains the tables, and a sink writes them to a topic.
 
-The source and the sink are found by themselves where Ottla is installed: there is no register() call.
+Spark finds the source and the sink where Ottla is installed: no register() call is needed.
 """
 
 from __future__ import annotations

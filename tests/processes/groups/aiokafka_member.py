@@ -1,5 +1,4 @@
-"""A group member that uses aiokafka. Its callbacks run concurrently with the processing loop, so a lock separates
-them."""
+"""A group member that uses aiokafka. Its callbacks run beside the processing loop, so a lock separates them."""
 
 from __future__ import annotations
 

@@ -74,8 +74,7 @@ class _Member:
             self._account.answered(number, offsets, outcome, error.name())
 
     def _generation(self) -> int:
-        """Reads the generation from the group metadata for transactions, the only place where the library exposes
-        it."""
+        """Reads the generation from the group metadata for transactions, the only place that exposes it."""
         data = bytes(self._consumer.consumer_group_metadata() or b"")
         if not data.startswith(_METADATA_PREFIX):
             return NOT_KNOWN

@@ -1,5 +1,4 @@
-"""A group member that uses kafka-python. Rebalances happen inside `poll`; all processed records are committed
-before."""
+"""A group member that uses kafka-python. Rebalances happen inside `poll`, after a commit of all processed records."""
 
 from __future__ import annotations
 

@@ -1,2 +1,1 @@
-"""A PostgreSQL server whose commits wait for the log is destroyed with its disk, restored from the log, and
-compared."""
+"""A PostgreSQL server whose commits wait for the log is destroyed with its disk and restored from the log."""

@@ -1,5 +1,4 @@
-"""Rounds: load, the death of one component after another, a restore elsewhere, a comparison. The restored server
-continues."""
+"""Rounds: load, failures, a restore elsewhere, and a comparison. The restored server is used for the next round."""
 
 from __future__ import annotations
 

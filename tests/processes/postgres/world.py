@@ -68,8 +68,7 @@ class Connector:
 
 
 class World:
-    """Brokers, connector and server. The first server is new, each later one restored. A context manager that removes
-    everything."""
+    """Brokers, connector and server. The first server is new, each later one restored. Removes everything at exit."""
 
     def __init__(self, directory: Path, durability: str = "disk") -> None:
         self.directory = directory

@@ -155,8 +155,7 @@ class Cluster:
         return [metadata.ask(node.address, 2.0) for node in self.nodes]
 
     def is_in_sync(self) -> bool:
-        """Returns whether every broker answers and reports every replica in sync, so that destroyed replicas are
-        restored."""
+        """Returns whether every broker answers and reports every replica in sync."""
         if not all(node.running and not node.is_paused for node in self.nodes):
             return False
         states = self.states()

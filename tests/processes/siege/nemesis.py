@@ -80,8 +80,7 @@ class Nemesis:
             self._sleep(self._chance.uniform(0.1, 1.0))
 
     def _another(self, active: list[Fault], *, may_destroy: bool) -> Fault | None:
-        """Returns None if the drawn fault is not possible now. At most one fault destroys data until all is in sync
-        again."""
+        """Returns None if the drawn fault is not possible now. At most one destroys data until all is in sync again."""
         taken = frozenset().union(*(fault.takes for fault in active))
         free = [node for node in self._cluster.nodes if node.host not in taken]
         kind = self._chance.choice([kind for kind in self.kinds if kind not in NEVER_AT_ONCE])

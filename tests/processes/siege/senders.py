@@ -99,8 +99,7 @@ class ConfluentSender:
             raise SenderFailedError(str(problem)) from problem
 
     def _report(self, done: Done, error: KafkaError | None, message: Message) -> None:
-        """Reports an outcome. The offset is unknown if the reply was lost and a later record's reply confirmed the
-        record."""
+        """Reports an outcome. The offset is unknown if only the reply to a later record confirmed this one."""
         if error is not None:
             done(Outcome(None, error.name(), is_certain=False))
         else:

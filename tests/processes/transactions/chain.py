@@ -33,8 +33,7 @@ FLUSH_S = 60.0
 WRITE_PAUSE_S = 0.05
 AHEAD_MAX = 300
 SAME_ID_SHARE = 0.7
-"""How often a worker's successor has its transactional id, which aborts the open transaction. Otherwise that times
-out."""
+"""How often a successor has the worker's transactional id, which aborts the open transaction instead of a timeout."""
 JAVA_FLAGS = ("-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:CICompilerCount=1")
 CLIENTS = ("confluent-kafka", "java", "ottla")
 MODULES = {"confluent-kafka": "worker", "ottla": "own_worker"}

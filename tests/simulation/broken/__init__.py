@@ -1,2 +1,1 @@
-"""Deliberately broken brokers. Each violates one rule that protects acknowledged data; the simulation must detect
-it."""
+"""Deliberately broken brokers. Each violates one rule that protects acknowledged data; a simulation detects it."""

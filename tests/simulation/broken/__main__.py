@@ -1,4 +1,4 @@
-"""Prints which seed is the first to catch each broken variant, and which checker does.
+"""Prints the first seed that detects each broken variant, and the checker that reports it.
 
 `python -m tests.simulation.broken` tries the seeds from 0 on; with a part of a name, only those variants.
 """

@@ -39,8 +39,7 @@ def wait_until(is_reached: Callable[[], bool], what: str) -> None:
 
 @contextmanager
 def interrupting(work: Callable[[threading.Event], None]) -> Iterator[None]:
-    """Does the work beside the program, then sends it a Ctrl-C, even if the work failed. The event is set when it has
-    ended."""
+    """Does the work beside the program, then sends a Ctrl-C, even after a failure. The event: it has ended."""
     failures: list[BaseException] = []
     ended = threading.Event()
 

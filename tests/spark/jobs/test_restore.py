@@ -51,8 +51,7 @@ def random_point(chance: random.Random, model: Model) -> tuple[Point, list[int]]
 def test_restored_tables_equal_the_model_before_and_after_retention(
     spark: SparkSession, cluster: Cluster, new_topic: Callable[..., str], tmp_path: Path, seed: int
 ) -> None:
-    """Changes in the archive, then in a snapshot, then only in the live log; then retention deletes archived
-    records."""
+    """Changes in the archive, then in a snapshot, then only in the live log; then retention deletes archived ones."""
     chance = random.Random(seed)
     topic, log, model = new_topic(PARTITIONS), BrokerLog(cluster.bootstrap_servers), Model(PARTITIONS)
     archive, table = Store(str(tmp_path / "archive")), Table(Store(str(tmp_path / "table")))

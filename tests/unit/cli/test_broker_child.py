@@ -1,5 +1,4 @@
-"""A broker of `ottla up` that cannot start or dies: its reason is printed, and it is restarted with a growing
-backoff."""
+"""A broker of `ottla up` that fails: its reason is printed, and it is restarted with a growing backoff."""
 
 from __future__ import annotations
 

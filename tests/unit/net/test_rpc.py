@@ -252,8 +252,7 @@ TOO_LARGE = b"\x00\xff\xff\xff\xff"
 @pytest.mark.parametrize("begins", [True, False], ids=["after a reply", "before any reply"])
 @pytest.mark.parametrize("bad", [COMPRESSED, TOO_LARGE, framed(b"whole")[:-2] + b"le" + TOO_LARGE])
 async def test_a_bad_message_ends_its_call_with_a_status(bad: bytes, begins: bool) -> None:
-    """The client gets the status in the middle of a stream too, later data is discarded, and no memory stays
-    accounted."""
+    """The client gets the status within a stream too, later data is discarded, and no memory stays accounted."""
     received: list[bytes] = []
 
     class Serving(Receiver):

@@ -1,5 +1,4 @@
-"""Transactions in replicated partitions: leaders that fail, markers that are truncated, followers with the same
-state."""
+"""Transactions in replicated partitions: failing leaders, truncated markers, followers with the same state."""
 
 from __future__ import annotations
 

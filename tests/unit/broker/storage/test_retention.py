@@ -402,8 +402,7 @@ def test_the_file_of_an_expired_segment_becomes_a_new_one(durability: str) -> No
 
 @pytest.mark.parametrize("durability", CLASSES)
 def test_no_log_takes_the_files_of_another(durability: str) -> None:
-    """Another log's batches could seem to continue it, since they may have any offset. Its own old ones are all
-    lower."""
+    """Another log's batches could seem to continue it, since they may have any offset; its own old ones cannot."""
     bench = LogBench(durability, durability, settings={"retention_ms": "1000"})
     bench.fill(0, batches=100)
     bench.fill(1, batches=100)

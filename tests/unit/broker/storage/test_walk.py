@@ -91,8 +91,7 @@ def test_a_file_that_ends_inside_a_batch() -> None:
 
 
 def test_a_length_is_not_believed_beyond_the_end() -> None:
-    """A scan that is given a length beyond the file's end (a file that was truncated meanwhile) ends and does not
-    hang."""
+    """A scan that is given a length beyond the file's end (the file was truncated meanwhile) ends and does not hang."""
     walk = BatchWalk(file_of(WHOLE[: POSITIONS[2] + 30]), 0, len(WHOLE), verify=True)
     assert len(list(walk)) == 2
     assert walk.bad is not None

@@ -262,8 +262,7 @@ def test_a_refused_change_leaves_what_is_stored() -> None:
 
 
 def test_who_lacks_the_epochs_start_does_not_join() -> None:
-    """The high watermark may be far below the epoch's first offset: a member without those records would lose them if
-    elected."""
+    """The high watermark may be far below the epoch's first offset: a member without those records would lose them."""
     machine = leader({1: 10, 2: 20}, end=100, high_watermark=50)
     catch_up(machine, 3, 60)
     assert machine.next_isr(REGISTERED, 0.0) is None

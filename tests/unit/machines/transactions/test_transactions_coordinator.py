@@ -279,8 +279,7 @@ def test_a_transaction_that_ended_leaves_no_deadline_behind() -> None:
 
 
 def test_a_log_of_kafka_does_not_say_whose_answer_was_lost() -> None:
-    """A retry across a migration from Kafka is rejected. The client starts a new epoch; no fenced producer is
-    admitted."""
+    """A retry across a migration from Kafka is rejected. The client gets a new epoch; fenced producers stay fenced."""
     done = replace(ONGOING, state=TransactionState.COMPLETE_COMMIT, partitions=frozenset(), producer_epoch=1)
     coordinator = loaded(replace(done, client_version=2, previous_producer_id=1))
     request = EndTransaction(

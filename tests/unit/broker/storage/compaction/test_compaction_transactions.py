@@ -1,5 +1,4 @@
-"""Compaction of logs with transactions: committed records count, aborted ones are removed, markers stay while
-needed."""
+"""Compaction of logs with transactions: aborted records are removed, markers stay while they are needed."""
 
 from __future__ import annotations
 
