@@ -42,11 +42,11 @@ def _read(log: AnyLog, offset: int, upto: int) -> Slice | Refused:
     if not isinstance(part, ColdRead):
         return part
     assert isinstance(log, FileLog)
-    log.add_damage = _ignore  # type: ignore[method-assign] # a reader that nobody else may notice
+    log.damages.record = _ignore  # type: ignore[method-assign] # a reader that nobody else may notice
     try:
         return part.run()
     finally:
-        del log.add_damage
+        del log.damages.record
         part.ended()
 
 

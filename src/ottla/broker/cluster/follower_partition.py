@@ -89,7 +89,7 @@ class FollowerPartition:
         error = self._append(answer.records)
         if isinstance(log, FileLog) and not log.is_journaled:
             # Write before the next fetch is sent, so that the same packet reports the progress of this write.
-            log.write_now()
+            log.writer.write_now()
         if error is ErrorCode.none:
             self._follow_marks(answer)
             taken = log.end_offset - asked.fetch_offset

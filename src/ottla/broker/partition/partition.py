@@ -492,7 +492,7 @@ class Partition:
     async def _written(self, log: FileLog) -> None:
         """Waits until all appended records are written to files, which lookups read."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        log.when_written(log.end_offset, lambda: resolve(done, None))
+        log.writer.when_written(log.end_offset, lambda: resolve(done, None))
         await done
 
     async def _on_disk_thread(self, job: Callable[[], T]) -> T:

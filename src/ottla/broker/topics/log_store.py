@@ -109,7 +109,7 @@ class LogStore:
         """Lets a journaled log repair itself after a segment failure."""
         if log.is_journaled:
             assert self.flusher is not None
-            log.repair = Repair(log, self.flusher).begin
+            log.writer.repair = Repair(log, self.flusher).begin
         return log
 
     def forget_lost_entries(self) -> None:
@@ -136,7 +136,7 @@ class LogStore:
         self.shared.unsynced.discard(log)
         if self.flusher is not None:
             self.flusher.forget(log)
-        self.shared.tail.forget(log)
+        self.shared.tail.forget(log.writer)
         for segment in log.segments:
             segment.removed = True
 

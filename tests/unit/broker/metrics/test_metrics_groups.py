@@ -94,7 +94,7 @@ async def test_cold_reads_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     async with committed(monkeypatch, offsets) as caller:
         await caller.broker.housekeeping.flush_everything()
         for log in caller.broker.file_logs():
-            caller.broker.shared.tail.forget(log)
+            caller.broker.shared.tail.forget(log.writer)
         monkeypatch.setattr("ottla.sim.files.SimFile.read_cached", lambda *_: None)
         lags = GroupLags(caller.broker)
         page = await page_of(lags)

@@ -18,7 +18,7 @@ def cooled(bench: LogBench, temperature: str) -> None:
     """Everything is flushed; what is read comes from where the test wants it."""
     bench.flush()
     if temperature != "tail":
-        bench.shared.tail.forget(bench.log())
+        bench.shared.tail.forget(bench.log().writer)
     if temperature == "disk":
         bench.disk.drop_page_cache()
 

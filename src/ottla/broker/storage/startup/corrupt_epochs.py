@@ -35,4 +35,4 @@ def distrust_epochs_above(log: FileLog, leader_epoch: int) -> None:
         begin = log.epochs.start_of(log.epochs.latest)
         log.epochs.truncate_from(begin)
     if begin < log.end_offset:
-        log.add_damage(Damage(log.active.path, log.active.appended_end, begin, log.end_offset, reason))
+        log.damages.record(Damage(log.active.path, log.active.appended_end, begin, log.end_offset, reason))
