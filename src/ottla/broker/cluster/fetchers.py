@@ -6,7 +6,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from ottla.broker.cluster.replica_fetcher import Flush, ReplicaFetcher
+from ottla.broker.cluster.catch_up import Flush
+from ottla.broker.cluster.replica_fetcher import ReplicaFetcher
 from ottla.broker.cluster.replication_lanes import CATCH_UP, LIVE, Lane
 from ottla.machines.controller.state import Member, Registration
 from ottla.net.connection import Address
