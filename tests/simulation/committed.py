@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ottla.broker.partition.partition import AnyLog
+from ottla.broker.storage.any_log import AnyLog
 from ottla.broker.storage.batches import Slice
 from ottla.broker.storage.contract import ColdRead, Damage
 from ottla.broker.storage.file_log import FileLog

@@ -13,14 +13,16 @@ from ottla.broker.blocking_jobs import run_blocking
 from ottla.broker.groups.groups import Groups
 from ottla.broker.partition.backlog import Backlog, PartitionBacklog
 from ottla.broker.partition.fetch_sessions import FetchSessions
-from ottla.broker.partition.partition import AnyLog, Partition
+from ottla.broker.partition.partition import Partition
 from ottla.broker.partition.replication_throttles import ReplicationThrottles
 from ottla.broker.partition.transaction_verification import NoVerification, Verifier
 from ottla.broker.partition.waits import Deadlines, Wakeups
 from ottla.broker.request_meters import RequestMeters
+from ottla.broker.storage.any_log import AnyLog
 from ottla.broker.storage.file_log import FileLog
 from ottla.broker.storage.log_resources import LogResources
 from ottla.broker.storage.memory_log import MemoryLog
+from ottla.broker.storage.startup.corrupt_epochs import distrust_epochs_above
 from ottla.broker.topics.catalog import Catalog, CatalogState
 from ottla.broker.topics.housekeeping import Housekeeping
 from ottla.broker.topics.log_store import LogStore
@@ -184,7 +186,7 @@ class Broker:
         self.stopping = True
         self._stop_coordinators()
         for partition in self.partitions():
-            partition.wake_fetches()
+            partition.watches.wake_fetches()
 
     async def stop(self) -> None:
         """Makes everything durable, so that the next start has nothing to replay. The server has already stopped."""
@@ -276,7 +278,7 @@ class Broker:
                     backlog=PartitionBacklog(self.backlog),
                 )
             )
-            topic.partitions[-1].distrust_epochs_to_come()
+            distrust_epochs_above(log, self.leader_epoch)
             self.on_role(topic.partitions[-1])
         self.housekeeping.look_at(topic)
 

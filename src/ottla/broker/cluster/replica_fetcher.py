@@ -21,7 +21,6 @@ from uuid import UUID
 
 from ottla.broker.cluster.catch_up import CatchUp, Flush, Key
 from ottla.broker.cluster.clock_sleep import sleep
-from ottla.broker.cluster.follower_partition import FollowerPartition
 from ottla.broker.cluster.replica_session import WAIT_MS_MAX, ReplicaSession
 from ottla.broker.cluster.replication_lanes import LIVE, Lane
 from ottla.broker.cluster.synced_reports import SyncedReports
@@ -36,6 +35,7 @@ from ottla.protocol.wire.primitives import MalformedRequest
 from ottla.protocol.wire.replica_wait import API_KEY as WAIT_OVER_KEY
 
 if TYPE_CHECKING:
+    from ottla.broker.partition.follower_partition import FollowerPartition
     from ottla.broker.partition.partition import Partition
     from ottla.broker.partition.replication_throttles import ReplicationThrottles
 
@@ -103,7 +103,6 @@ class ReplicaFetcher:
         key = _key_of(partition)
         self._followed[key] = partition
         self._reports.note(key, partition)
-        following.fetcher = self
         following.on_ready = self._on_changed
         self._on_changed()
         if self._task is None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from ottla.broker.cluster.roles import PartitionRoles
 from ottla.broker.partition.backlog import PartitionBacklog
 from ottla.broker.partition.layout import Layout
-from ottla.broker.partition.partition import AnyLog, Partition, Role
+from ottla.broker.partition.partition import Partition, Role
+from ottla.broker.storage.any_log import AnyLog
 from ottla.broker.storage.file_log import FileLog
 from ottla.broker.storage.memory_log import MemoryLog
 from ottla.broker.topics.topics import Topic

@@ -16,7 +16,7 @@ def test_nothing_is_fetched_from_a_leader_that_comes_after_the_stop() -> None:
         bench.run(bench.write(TOPIC, [b"before"]))
         first = bench.leader(TOPIC)
         # The next replica in order is elected.
-        other, stopped = (number for number in bench.partition(first, TOPIC).replicas if number != first)
+        other, stopped = (number for number in bench.partition(first, TOPIC).placement.replicas if number != first)
         cluster = bench.broker(stopped).cluster
         assert cluster is not None
         stopping = bench.host(stopped).spawn(cluster.stop_following())
