@@ -32,6 +32,7 @@ from ottla.client.admin.admin import Admin
 
 CLASSES = ("memory", "cache", "disk")
 RECORD_BYTES = 100
+CONNECTION = ConnectionState("benchmark")
 
 
 async def measure(running: RunningBroker, frame: bytes, length: int, seconds: float) -> tuple[float, float]:
@@ -42,10 +43,10 @@ async def measure(running: RunningBroker, frame: bytes, length: int, seconds: fl
     while time.perf_counter() < until:
         frames = [memoryview(bytearray(frame[4:])) for _ in range(length)]
         began = time.perf_counter()
-        outcome, count = handle_run(running.broker, frames, 0, length)
+        outcome, count = handle_run(running.broker, CONNECTION, frames, 0, length)
         took = time.perf_counter() - began
         if not count:  # the log first allocates space, as for the first batch of a segment
-            reply = dispatch(running.broker, ConnectionState("benchmark"), frames[0])
+            reply = dispatch(running.broker, CONNECTION, frames[0])
             if isinstance(reply, asyncio.Future):
                 await reply
             continue
@@ -69,7 +70,7 @@ def count_calls(running: RunningBroker, frame: bytes, length: int) -> Counter[st
 
     sys.setprofile(note)
     try:
-        handle_run(running.broker, frames, 0, length)
+        handle_run(running.broker, CONNECTION, frames, 0, length)
     finally:
         sys.setprofile(None)
     return calls

@@ -115,7 +115,7 @@ class Story:
 
 def check_exact(log: CompactedLog) -> None:
     """Checks that below the mark each key has exactly its last record."""
-    end = log.bench.log().compacted_end
+    end = log.bench.log().durable.compacted_end
     found = [record for record in log.records() if record.offset < end]
     last: dict[bytes | None, Record] = {record.key: record for record in log.appended if record.offset < end}
     for record in found:
@@ -159,7 +159,7 @@ def test_in_the_end_nothing_is_left_of_deleted_keys(told: list[Append]) -> None:
     story.play([*told, Compact(0), Compact(2000)])
     log.roll()
     log.compact()
-    end = log.bench.log().compacted_end
+    end = log.bench.log().durable.compacted_end
     assert all(record.value is not None for record in log.records() if record.offset < end - 1)
     covered = [read_header(batch) for batch in log.bench.read_all()]
     assert covered[0].base_offset == 0

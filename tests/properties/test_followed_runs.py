@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from ottla.broker.cluster import follower_partition as following
+from ottla.broker.partition import follower_partition as following
 from ottla.broker.storage.memory_log import MemoryLog
 from ottla.protocol.records.batch import stamp
 from ottla.protocol.records.control import ControlKind, end_transaction_batch
 from ottla.protocol.records.record import Record, encode_batch
 from ottla.protocol.records.replica_run import find_followed_run
 from tests.support.sim_broker import BrokerBench
-from tests.unit.broker.cluster.test_following import EPOCH, Bench
+from tests.unit.broker.partition.test_following import EPOCH, Bench
 
 SEEDS = range(60)
 NOW_MS = 1_700_000_000_000

@@ -46,7 +46,7 @@ def test_damage_is_seen_where_it_is(
         for image in (file.current, file.durable):
             image[at : at + len(data)] = data
     after = bytes(file.current)
-    bench.shared.tail.forget(log)
+    bench.shared.tail.forget(log.writer)
     if not has_index:
         bench.disk.files.remove(log.segments[0].index_path)
     if restarts:

@@ -14,6 +14,7 @@ import pytest
 from ottla.broker.api import produce
 from ottla.broker.api.api import ConnectionState
 from ottla.broker.api.dispatch import dispatch, dispatch_run
+from ottla.broker.partition.offset_lookups import offset_for_time
 from ottla.broker.storage import index as log_index
 from ottla.broker.storage.file_log import FileLog
 from ottla.broker.storage.index import SparseIndex
@@ -280,11 +281,11 @@ async def outcome_of(
             partition = bench.partition("t", index)
             log = partition.log
             producers = sorted((entry.producer_id, entry.epoch, tuple(entry.batches)) for entry in log.producers)
-            seen += [partition.log_start_offset, partition.log_end_offset, producers, list(log.epochs)[:1]]
+            seen += [partition.log.start_offset, partition.log.end_offset, producers, list(log.epochs)[:1]]
             if isinstance(log, FileLog):
                 seen += [(part.base_offset, part.appended_end, part.index.last_entry()) for part in log.segments]
             seen += [await bench.values("t", index)]
-            found = await bench.until(partition.offset_for_time(bench.clock.now_ms() - 5))
+            found = await bench.until(offset_for_time(partition, bench.clock.now_ms() - 5))
             seen.append(found)
     return seen, connection.runs
 

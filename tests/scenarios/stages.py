@@ -194,7 +194,7 @@ class LogsStage:
         return ""
 
     def forget_tail(self, command: Command) -> str:
-        self._bench.shared.tail.forget(self._bench.log(command.number("log", 0)))
+        self._bench.shared.tail.forget(self._bench.log(command.number("log", 0)).writer)
         return ""
 
 

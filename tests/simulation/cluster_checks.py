@@ -23,10 +23,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any
+from typing import Any, cast
 
-from ottla.broker.cluster.follower_partition import FollowerPartition
-from ottla.broker.partition.partition import AnyLog, Partition
+from ottla.broker.partition.follower_partition import FollowerPartition
+from ottla.broker.partition.partition import Partition
+from ottla.broker.storage.any_log import AnyLog
 from ottla.broker.storage.file_log import FileLog
 from ottla.broker.storage.memory_log import MemoryLog
 from ottla.coordination.port import Batch
@@ -237,7 +238,7 @@ class ClusterChecks:
 
         def change_mark(following: FollowerPartition, argument: Any) -> None:
             original(following, argument)
-            self._on_watermark(following._partition)
+            self._on_watermark(cast("Partition", following._partition))
 
         return change_mark
 

@@ -276,7 +276,7 @@ class ClusterRun:
         if not self.checks.survivors.damaged[name]:
             return False
         try:
-            for _ in read_batches(partition.log, partition.log_start_offset, partition.high_watermark):
+            for _ in read_batches(partition.log, partition.log.start_offset, partition.high_watermark):
                 pass
         except UnreadableLogError:
             return True
@@ -331,7 +331,7 @@ class ClusterRun:
             found.setdefault((partition.topic.id, partition.index), []).append(partition)
         for key, state in self.checks.image.partitions():
             replicas = found.get((key.topic_id, key.partition), [])
-            ends = {end for p in replicas for end in (p.log_end_offset, p.high_watermark, p.log.acknowledged_end)}
+            ends = {end for p in replicas for end in (p.log.end_offset, p.high_watermark, p.log.acknowledged_end)}
             is_led = sum(p.leading is not None for p in replicas) == 1
             if len(replicas) != len(state.value.replicas) or len(ends) > 1 or not is_led:
                 return False
@@ -359,7 +359,7 @@ class ClusterRun:
         contents: dict[tuple[str, int], tuple[str, list[bytes]]] = {}
         for name, partition in self._partitions():
             try:
-                found = read_batches(partition.log, partition.log_start_offset, partition.high_watermark)
+                found = read_batches(partition.log, partition.log.start_offset, partition.high_watermark)
                 content = [batch for _, batch in found]
             except DamagedLogError:
                 if not self.checks.survivors.damaged[name]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ottla.broker.partition.partition import AnyLog
+from ottla.broker.storage.any_log import AnyLog
 from ottla.broker.storage.batches import Slice
 from ottla.broker.storage.contract import ColdRead, Damage
 from ottla.broker.storage.file_log import FileLog
@@ -42,11 +42,11 @@ def _read(log: AnyLog, offset: int, upto: int) -> Slice | Refused:
     if not isinstance(part, ColdRead):
         return part
     assert isinstance(log, FileLog)
-    log.add_damage = _ignore  # type: ignore[method-assign] # the read must have no side effect
+    log.damages.record = _ignore  # type: ignore[method-assign] # the read must have no side effect
     try:
         return part.run()
     finally:
-        del log.add_damage
+        del log.damages.record
         part.ended()
 
 

@@ -80,7 +80,7 @@ class GuaranteeBench:
     def isr(self) -> set[str]:
         partition = self.partition(self.leader())
         assert partition is not None
-        return {f"broker-{number}" for number in partition.isr}
+        return {f"broker-{number}" for number in partition.placement.isr}
 
     def wait_for_another_leader(self, than: str) -> None:
         self.world.run_until(lambda: any(name != than for name in self.leaders()), timeout_s=PATIENCE_S)

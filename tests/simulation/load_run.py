@@ -249,9 +249,9 @@ class LoadRun:
         for index in range(self.plan.partitions):
             replicas = self._replicas(index).values()
             leading = [each for each in replicas if each.leading is not None]
-            if len(replicas) != 3 or len(leading) != 1 or len(leading[0].isr) != 3:
+            if len(replicas) != 3 or len(leading) != 1 or len(leading[0].placement.isr) != 3:
                 return False
-            if {each.log_end_offset for each in replicas} != {leading[0].high_watermark}:
+            if {each.log.end_offset for each in replicas} != {leading[0].high_watermark}:
                 return False
         return True
 

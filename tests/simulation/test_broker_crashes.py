@@ -186,4 +186,4 @@ async def test_a_refused_produce_changes_nothing() -> None:
     refused = world.bench.append("a", producer=(7, 0, 0))
     assert isinstance(refused, Appended)
     assert isinstance(world.bench.append("a", producer=(7, 0, 9)), Refused)
-    assert world.bench.partition("a").log_end_offset == 1
+    assert world.bench.partition("a").log.end_offset == 1

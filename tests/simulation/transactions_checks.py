@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ottla.broker.partition.partition import AnyLog, Partition
+from ottla.broker.partition.partition import Partition
+from ottla.broker.storage.any_log import AnyLog
 from ottla.broker.storage.batch_effects import marker_in
 from ottla.broker.transactions.settings import STATE_TOPIC
 from ottla.machines.controller.state import PartitionKey

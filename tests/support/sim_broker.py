@@ -173,7 +173,7 @@ class BrokerBench:
     async def values(self, name: str, index: int = 0) -> list[bytes]:
         """Returns the values of all records that a reader gets."""
         partition = self.partition(name, index)
-        offset, found = partition.log_start_offset, list[bytes]()
+        offset, found = partition.log.start_offset, list[bytes]()
         while offset < partition.high_watermark:
             part = partition.read(offset, 1 << 20)
             if isinstance(part, ColdRead):

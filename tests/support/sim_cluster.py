@@ -111,7 +111,7 @@ class ClusterBench:
 
     def isr(self, topic: str, index: int = 0) -> tuple[int, ...]:
         leader = self.leader(topic, index)
-        return () if leader == -1 else tuple(sorted(self.partition(leader, topic, index).isr))
+        return () if leader == -1 else tuple(sorted(self.partition(leader, topic, index).placement.isr))
 
     def until_in_sync(self, topic: str, index: int = 0, *, count: int = 3) -> None:
         self.until(lambda: len(self.isr(topic, index)) == count)

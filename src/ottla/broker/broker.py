@@ -82,7 +82,7 @@ class Broker:
         self.stopping = True
         self._stop_coordinators()
         for partition in self.context.partitions():
-            partition.wake_fetches()
+            partition.watches.wake_fetches()
 
     async def stop(self) -> None:
         """Makes everything durable, so that the next start has nothing to replay. The server has already stopped."""

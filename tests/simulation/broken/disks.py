@@ -15,6 +15,9 @@ from tests.simulation.broken.log_run import ACKNOWLEDGED, CONTENT, DAMAGE, PRODU
 from tests.simulation.broken.variants import Variant, logs
 
 ANY = frozenset({ACKNOWLEDGED, CONTENT, DAMAGE})
+APPEND_ACKNOWLEDGED = (
+    "self._after_append(segment)\n    if self.is_journaled:\n        self.acknowledged_end = self.end_offset"
+)
 
 VARIANTS = (
     Variant(
@@ -45,7 +48,7 @@ VARIANTS = (
             Edit(
                 Flusher,
                 "_on_flush_failed",
-                "log.segment_failed(error if isinstance(error, OSError) else OSError(str(error)))",
+                "log.writer.segment_failed(error if isinstance(error, OSError) else OSError(str(error)))",
                 "self.want(log)",
             ),
         ),
@@ -67,11 +70,13 @@ VARIANTS = (
         rule="acknowledged-end",
         breaks="A `disk` log acknowledges appended records before the journal is synced.",
         edits=(
+            Edit(FileLog, "append", "self._after_append(segment)", APPEND_ACKNOWLEDGED),
+            Edit(FileLog, "append_run", "self._after_append(segment)", APPEND_ACKNOWLEDGED),
             Edit(
                 FileLog,
-                "acknowledged_end",
-                "self._journaled_end if self.is_journaled else",
-                "self.end_offset if self.is_journaled else",
+                "on_journaled",
+                "self.acknowledged_end = end_offset",
+                "self.acknowledged_end = self.end_offset",
             ),
         ),
         checkers=frozenset({ACKNOWLEDGED}),

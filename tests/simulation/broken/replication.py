@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from ottla.broker.cluster import controller_loop as controller_duty
-from ottla.broker.cluster.follower_partition import FollowerPartition
 from ottla.broker.cluster.isr_changes import IsrChanges
 from ottla.broker.cluster.roles import PartitionRoles
 from ottla.broker.partition import batch_validation as judging
 from ottla.broker.partition import divergence
+from ottla.broker.partition.follower_partition import FollowerPartition
 from ottla.broker.partition.partition import Partition
 from ottla.machines.controller import broker_requests, election, isr
 from ottla.machines.controller.election import View
@@ -164,7 +164,7 @@ VARIANTS = (
                 "_follow",
                 "self.fetchers.follow(partition, registration)",
                 "partition.log.truncating or watermark < partition.log.start_offset or "
-                "self.truncate_log(partition, watermark, lambda _: None); "
+                "self._broker.store.truncate(partition.log, watermark, lambda _: None); "
                 "self.fetchers.follow(partition, registration)",
             ),
         ),

@@ -79,7 +79,7 @@ VARIANTS = (
             Edit(
                 AppendStream,
                 "_refuse_when_committed",
-                "if partition.log_end_offset <= partition.high_watermark:",
+                "if partition.log.end_offset <= partition.high_watermark:",
                 "if True:",
             ),
         ),

@@ -83,7 +83,7 @@ async def test_a_memory_log_goes_on_above_every_offset_it_gave_out(keep: Keep) -
             last = offset + 9
         bench.restart(keep)
         partition = bench.partition("t")
-        assert partition.log_start_offset == partition.log_end_offset > last
+        assert partition.log.start_offset == partition.log.end_offset > last
         assert await bench.values("t") == []
 
 
@@ -163,7 +163,7 @@ async def test_partitions_that_are_added_have_reserved_offsets() -> None:
     assert await bench.until(bench.admin.create_partitions(topic, 3)) is None
     assert await bench.produce("t", 2) == 0
     bench.restart("none")
-    assert bench.partition("t", 2).log_start_offset >= 1
+    assert bench.partition("t", 2).log.start_offset >= 1
 
 
 async def test_memory_is_bounded_and_given_back() -> None:
@@ -229,7 +229,7 @@ async def test_shutdown_wakes_who_waits_for_records() -> None:
     bench = BrokerBench()
     await bench.create("t")
     woken: list[bool] = []
-    bench.partition("t").watch(FetchWatch(1, lambda: woken.append(bench.broker.stopping)))
+    bench.partition("t").watches.add(FetchWatch(1, lambda: woken.append(bench.broker.stopping)))
     bench.broker.begin_shutdown()
     await bench.settle()
     assert woken == [True]
@@ -284,9 +284,9 @@ async def test_a_retention_of_seconds_is_kept_to_a_fraction_of_it(durability: st
     await bench.create("t", durability=durability, retention_ms="3000")
     await bench.produce("t")
     await bench.settle(2900)
-    assert bench.partition("t").log_start_offset == 0
+    assert bench.partition("t").log.start_offset == 0
     await bench.settle(700)
-    assert bench.partition("t").log_start_offset == 1
+    assert bench.partition("t").log.start_offset == 1
     await bench.produce("t", value=b"young")
     assert await bench.values("t") == [b"young"]
 

@@ -7,13 +7,18 @@ import asyncio
 import pytest
 
 from ottla.broker.partition.batch_validation import Appended
-from ottla.broker.partition.partition import Partition
+from ottla.broker.partition.follower_partition import FollowerPartition
+from ottla.broker.partition.offset_lookups import max_timestamp_offset, offset_for_time
+from ottla.broker.partition.record_deletion import advance_log_start
 from ottla.broker.partition.waits import FetchWatch
+from ottla.broker.storage.any_log import AnyLog
 from ottla.broker.storage.batches import Slice
 from ottla.broker.storage.contract import ColdRead
 from ottla.client.producer.outcomes import Outcome, outcome_of
+from ottla.machines.controller.state import Member
 from ottla.ports import Completion
 from ottla.protocol.model.errors import ErrorCode, Refused
+from ottla.protocol.wire.fetch_client import FetchedPartition
 from tests.support.sim_broker import BrokerBench
 from tests.support.sim_logs import batch_of
 
@@ -29,7 +34,7 @@ async def test_offsets_count_records(durability: str) -> None:
     await bench.create("t", durability=durability)
     assert [await bench.produce("t", records=count) for count in (1, 5, 2)] == [0, 1, 6]
     partition = bench.partition("t")
-    assert (partition.log_start_offset, partition.high_watermark, partition.log_end_offset) == (0, 8, 8)
+    assert (partition.log.start_offset, partition.high_watermark, partition.log.end_offset) == (0, 8, 8)
 
 
 @pytest.mark.parametrize("durability", CLASSES)
@@ -39,7 +44,7 @@ async def test_a_retry_is_answered_with_the_first_offset_and_appends_nothing(dur
     assert await bench.produce("t", records=3, producer=(7, 0, 0)) == 0
     assert await bench.produce("t", records=2, producer=(7, 0, 3)) == 3
     assert await bench.produce("t", records=3, producer=(7, 0, 0)) == 0
-    assert bench.partition("t").log_end_offset == 5
+    assert bench.partition("t").log.end_offset == 5
 
 
 async def test_a_retry_waits_for_what_the_original_waits_for() -> None:
@@ -101,7 +106,7 @@ async def test_what_is_not_in_turn_is_refused(producer: tuple[int, int, int], er
     await bench.create("t")
     await bench.produce("t", producer=(7, 1, 0))
     assert await bench.produce("t", producer=producer) is error
-    assert bench.partition("t").log_end_offset == 1
+    assert bench.partition("t").log.end_offset == 1
 
 
 @pytest.mark.parametrize("durability", ["disk", "cache"])
@@ -165,7 +170,7 @@ async def test_below_the_start_is_out_of_range() -> None:
     await bench.create("t")
     await bench.produce("t", records=5)
     partition = bench.partition("t")
-    assert await bench.until(partition.delete_records(3)) == 3
+    assert await bench.until(advance_log_start(partition, 3)) == 3
     refused = partition.read(2, 100)
     assert isinstance(refused, Refused)
     assert refused.error is ErrorCode.offset_out_of_range
@@ -176,7 +181,7 @@ async def test_a_watch_is_woken_by_an_acknowledgement_and_not_before() -> None:
     await bench.create("t")
     partition = bench.partition("t")
     looked: list[int] = []
-    partition.watch(FetchWatch(1, lambda: looked.append(partition.high_watermark)))
+    partition.watches.add(FetchWatch(1, lambda: looked.append(partition.high_watermark)))
     bench.disk.stall("journal")
     bench.append("t")
     await bench.settle()
@@ -184,7 +189,7 @@ async def test_a_watch_is_woken_by_an_acknowledgement_and_not_before() -> None:
     bench.disk.release("journal")
     await bench.settle()
     assert looked == [1]
-    partition.unwatch(1)
+    partition.watches.remove(1)
     await bench.produce("t")
     assert looked == [1]
 
@@ -203,21 +208,17 @@ async def test_a_cold_read_lets_go_of_its_file() -> None:
     assert [segment.readers for segment in log.segments] == [0]  # type: ignore[union-attr]  # a FileLog
 
 
-class Cutting:
-    """Stands in for the cluster's broker."""
+class Truncator:
+    """Truncates nothing, at once."""
 
-    def on_follower_acknowledged(self, partition: Partition) -> None: ...
-
-    def on_log_failed(self, partition: Partition) -> None: ...
-
-    def truncate_log(self, partition: Partition, offset: int, done: Completion) -> None:
+    def truncate(self, log: AnyLog, offset: int, done: Completion) -> None:
         done(None)
 
-    def reset_log(self, partition: Partition, offset: int, done: Completion) -> None:
+    def reset(self, log: AnyLog, offset: int, done: Completion) -> None:
         done(None)
 
 
-@pytest.mark.parametrize("way", ["truncate_log", "reset_log"])
+@pytest.mark.parametrize("way", ["truncate", "reset"])
 async def test_what_was_read_before_a_cut_is_not_served_after_it(way: str) -> None:
     bench = BrokerBench(ottla_tail_cache_bytes="0")
     await bench.create("t")
@@ -225,10 +226,15 @@ async def test_what_was_read_before_a_cut_is_not_served_after_it(way: str) -> No
     await bench.settle(6000)
     bench.disk.drop_page_cache()
     partition = bench.partition("t")
-    partition.events = Cutting()
     read, cuts = partition.read(0, 1000), partition.cuts
     assert isinstance(read, ColdRead)
-    getattr(partition, way)(0, lambda _: None)
+    following = FollowerPartition(partition, Truncator(), Member(2, 1), 1, 0)
+    if way == "truncate":
+        asked = following.next_fetch(1000)
+        assert asked is not None
+        following.take(asked, FetchedPartition(0, 0, 0, 0, 0, None, -1, memoryview(b""), diverging=(0, 0)))
+    else:
+        following.rebuild(0)
     outcome = await bench.until(partition.read_cold(read, cuts))
     assert isinstance(outcome, Refused)
     assert outcome.error is ErrorCode.not_leader_or_follower
@@ -244,13 +250,13 @@ async def test_records_are_deleted_up_to_an_offset(durability: str) -> None:
     for number in range(5):
         await bench.produce("t", value=b"%d" % number)
     partition = bench.partition("t")
-    assert await bench.until(partition.delete_records(2)) == 2
+    assert await bench.until(advance_log_start(partition, 2)) == 2
     assert await bench.values("t") == [b"2", b"3", b"4"]
-    assert await bench.until(partition.delete_records(1)) == 2, "it never goes back"
-    assert await bench.until(partition.delete_records(-1)) == 5
+    assert await bench.until(advance_log_start(partition, 1)) == 2, "it never goes back"
+    assert await bench.until(advance_log_start(partition, -1)) == 5
     assert await bench.values("t") == []
     for offset in (6, -2):
-        refused = await bench.until(partition.delete_records(offset))
+        refused = await bench.until(advance_log_start(partition, offset))
         assert isinstance(refused, Refused)
         assert refused.error is ErrorCode.offset_out_of_range
 
@@ -260,7 +266,7 @@ async def test_deleted_records_stay_deleted() -> None:
     await bench.create("t")
     for number in range(5):
         await bench.produce("t", value=b"%d" % number)
-    assert await bench.until(bench.partition("t").delete_records(2)) == 2
+    assert await bench.until(advance_log_start(bench.partition("t"), 2)) == 2
     bench.restart("none")
     assert await bench.values("t") == [b"2", b"3", b"4"]
 
@@ -270,7 +276,7 @@ async def test_a_deletion_that_is_not_durable_is_an_error() -> None:
     await bench.create("t")
     await bench.produce("t", records=5)
     bench.disk.faults.fail_write(path="/journal/", count=None)
-    refused = await bench.until(bench.partition("t").delete_records(2))
+    refused = await bench.until(advance_log_start(bench.partition("t"), 2))
     assert isinstance(refused, Refused)
     assert refused.error is ErrorCode.kafka_storage_error
 
@@ -300,8 +306,8 @@ async def test_offsets_by_time(durability: str) -> None:
         (1395, (1395, 79)),
         (1396, None),
     ]:
-        assert await bench.until(partition.offset_for_time(wanted)) == found
-    assert await bench.until(partition.max_timestamp_offset()) == (1395, 79)
+        assert await bench.until(offset_for_time(partition, wanted)) == found
+    assert await bench.until(max_timestamp_offset(partition.log)) == (1395, 79)
 
 
 async def test_times_that_do_not_rise() -> None:
@@ -309,9 +315,9 @@ async def test_times_that_do_not_rise() -> None:
     await bench.create("t", segment_bytes="1024", index_interval_bytes="100", retention_ms="-1")
     await timed(bench, [500], [900, 300], [100], [900], [200])
     partition = bench.partition("t")
-    assert await bench.until(partition.offset_for_time(600)) == (900, 1)
-    assert await bench.until(partition.offset_for_time(0)) == (500, 0)
-    assert await bench.until(partition.max_timestamp_offset()) == (900, 1)
+    assert await bench.until(offset_for_time(partition, 600)) == (900, 1)
+    assert await bench.until(offset_for_time(partition, 0)) == (500, 0)
+    assert await bench.until(max_timestamp_offset(partition.log)) == (900, 1)
 
 
 async def test_the_latest_timestamp_while_records_come_in() -> None:
@@ -322,7 +328,7 @@ async def test_the_latest_timestamp_while_records_come_in() -> None:
     await bench.settle()
     partition = bench.partition("t")
     bench.disk.stall("read")
-    looking = asyncio.ensure_future(partition.max_timestamp_offset())
+    looking = asyncio.ensure_future(max_timestamp_offset(partition.log))
     await bench.settle()
     bench.disk.stall("segment")
     await timed(bench, [999])
@@ -335,8 +341,8 @@ async def test_a_look_up_sees_nothing_below_the_start() -> None:
     await bench.create("t", retention_ms="-1")
     await timed(bench, [100], [200], [300])
     partition = bench.partition("t")
-    assert await bench.until(partition.delete_records(1)) == 1
-    assert await bench.until(partition.offset_for_time(0)) == (200, 1)
+    assert await bench.until(advance_log_start(partition, 1)) == 1
+    assert await bench.until(offset_for_time(partition, 0)) == (200, 1)
 
 
 @pytest.mark.parametrize("durability", ["disk", "cache"])
@@ -351,10 +357,10 @@ async def test_a_look_up_beside_a_removal(durability: str) -> None:
     await bench.produce("t", value=b"young" * 100)
     partition = bench.partition("t")
     bench.disk.stall("read")
-    by_time = asyncio.ensure_future(partition.offset_for_time(0))
-    latest = asyncio.ensure_future(partition.max_timestamp_offset())
+    by_time = asyncio.ensure_future(offset_for_time(partition, 0))
+    latest = asyncio.ensure_future(max_timestamp_offset(partition.log))
     await bench.settle(2000)
-    assert partition.log_start_offset == 20
+    assert partition.log.start_offset == 20
     names = bench.disk.files.list_dir(f"/data/logs/{bench.log_directories()[0]}")
     bench.disk.release("read")
     assert await bench.until(by_time) == (young_ms, 20)
@@ -366,8 +372,8 @@ async def test_an_empty_log_has_no_times() -> None:
     bench = BrokerBench()
     await bench.create("t")
     partition = bench.partition("t")
-    assert await bench.until(partition.offset_for_time(0)) is None
-    assert await bench.until(partition.max_timestamp_offset()) is None
+    assert await bench.until(offset_for_time(partition, 0)) is None
+    assert await bench.until(max_timestamp_offset(partition.log)) is None
 
 
 async def test_a_look_up_on_a_failed_log_ends() -> None:
@@ -380,8 +386,8 @@ async def test_a_look_up_on_a_failed_log_ends() -> None:
     await bench.settle()
     partition = bench.partition("t")
     assert partition.error is ErrorCode.kafka_storage_error
-    assert await bench.until(partition.offset_for_time(0)) == (100, 0)
-    assert await bench.until(partition.max_timestamp_offset()) == (100, 0)
+    assert await bench.until(offset_for_time(partition, 0)) == (100, 0)
+    assert await bench.until(max_timestamp_offset(partition.log)) == (100, 0)
 
 
 async def test_leader_epochs() -> None:
@@ -392,9 +398,9 @@ async def test_leader_epochs() -> None:
     await bench.produce("t", records=2)
     partition = bench.partition("t")
     assert partition.leader_epoch == 2
-    assert partition.epoch_end(1) == (1, 3)
-    assert partition.epoch_end(2) == (2, 5)
-    assert partition.epoch_end(3) == (-1, -1)
+    assert partition.log.epochs.end_of(1, partition.log.end_offset) == (1, 3)
+    assert partition.log.epochs.end_of(2, partition.log.end_offset) == (2, 5)
+    assert partition.log.epochs.end_of(3, partition.log.end_offset) == (-1, -1)
 
 
 # -- failures --------------------------------------------------------------------------------------------------------

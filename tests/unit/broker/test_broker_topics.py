@@ -138,7 +138,7 @@ async def test_a_topic_created_again_never_shows_old_data(durability: str, keep:
     new = await bench.create("t", durability=durability)
     assert new.id != old.id
     assert await bench.values("t") == []
-    assert bench.partition("t").log_start_offset == 0
+    assert bench.partition("t").log.start_offset == 0
     assert await bench.produce("t", value=b"new", producer=(7, 0, 0)) == 0, "what the old one knew of producers is gone"
     bench.restart(keep)
     expected = [b"new"] if durability == "disk" else [[], [b"new"]]
@@ -292,10 +292,10 @@ async def test_an_altered_retention_takes_effect() -> None:
     for _ in range(20):
         await bench.produce("t", value=bytes(200))
     await bench.settle(20_000)
-    assert bench.partition("t").log_start_offset == 0
+    assert bench.partition("t").log.start_offset == 0
     assert await bench.until(bench.admin.alter_topic_configs(topic, {"retention.ms": "5000"})) is None
     await bench.settle(2000)
-    assert bench.partition("t").log_start_offset == 20
+    assert bench.partition("t").log.start_offset == 20
 
 
 async def test_an_altered_size_limit_takes_effect() -> None:

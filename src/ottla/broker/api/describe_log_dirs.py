@@ -67,7 +67,7 @@ def _partition(ctx: Context, partition: Partition) -> Any:
         ctx,
         "DescribeLogDirsPartition",
         partition_index=partition.index,
-        partition_size=partition.size_bytes,
+        partition_size=partition.log.size_bytes,
         offset_lag=0,
         is_future_key=False,
     )

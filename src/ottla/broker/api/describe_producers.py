@@ -18,7 +18,7 @@ from ottla.protocol.model.errors import ErrorCode
 if TYPE_CHECKING:
     from kio.schema.describe_producers.v0 import DescribeProducersRequest
 
-    from ottla.broker.partition.partition import AnyLog
+    from ottla.broker.storage.any_log import AnyLog
 
 API = Api(61, "DescribeProducers", (0, 0))
 

@@ -190,9 +190,9 @@ class Fetch:
                 continue
             self._watched.append(partition)
             if self._looking.as_follower:
-                partition.watch_as_follower(ReplicaWatch(id(self), self.look_again, self._waits, self.hurry))
+                partition.watches.add_replica(ReplicaWatch(id(self), self.look_again, self._waits, self.hurry))
             else:
-                partition.watch(FetchWatch(id(self), self.look_again))
+                partition.watches.add(FetchWatch(id(self), self.look_again))
 
     def _waits(self) -> bool:
         return not self.ended
@@ -202,7 +202,7 @@ class Fetch:
             self._watching.waiting = None
         watched, self._watched = self._watched, []
         for partition in watched:
-            partition.unwatch(id(self))
+            partition.watches.remove(id(self))
 
     def _note_served(self, answers: Sequence[Answer]) -> None:
         """Removes the partitions of this reply from the session's changed ones, except those that were throttled or for
@@ -218,7 +218,7 @@ class Fetch:
 
     def _has_more(self, topic: TopicKey, wanted: FetchPartition) -> bool:
         partition = self._looking.partition(topic, wanted.partition)
-        return partition is not None and partition.log_end_offset > wanted.fetch_offset
+        return partition is not None and partition.log.end_offset > wanted.fetch_offset
 
     def _finish(self, answers: list[Answer]) -> None:
         self._unpark()

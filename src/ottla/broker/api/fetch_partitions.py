@@ -144,7 +144,7 @@ class FetchEvaluator:
 
     def _preferred_replica(self, partition: Partition, wanted: FetchPartition) -> int | None:
         rack, offset = self._request.rack_id, wanted.fetch_offset
-        if not rack or not partition.log_start_offset <= offset <= partition.log_end_offset:
+        if not rack or not partition.log.start_offset <= offset <= partition.log.end_offset:
             return None
         return self._broker.preferred_read_replica(partition, rack, offset)
 
@@ -165,10 +165,10 @@ class FetchEvaluator:
 
     def data(self, partition: Partition, index: int, fetch_offset: int, outcome: Slice | Refused) -> PartitionData:
         """Builds the reply for a partition from the result of a read."""
-        if self._committed_only and isinstance(outcome, Slice) and fetch_offset < partition.log_start_offset:
+        if self._committed_only and isinstance(outcome, Slice) and fetch_offset < partition.log.start_offset:
             # The log start moved during the disk read, and aborted transactions are known only from the log start on.
             outcome = Refused(ErrorCode.offset_out_of_range)
-        marks = partition.high_watermark, partition.last_stable_offset, partition.log_start_offset
+        marks = partition.high_watermark, partition.last_stable_offset, partition.log.start_offset
         if isinstance(outcome, Refused):
             return PartitionData(index, outcome.error, *marks)
         return PartitionData(

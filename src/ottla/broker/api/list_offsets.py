@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.broker.api.api import Api, Context, part, reply
 from ottla.broker.api.partitions import check_leader_epoch, find_partition
+from ottla.broker.partition.offset_lookups import max_timestamp_offset, offset_for_time
 from ottla.protocol.model.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -92,13 +93,13 @@ async def _look_up(
         case -1:
             return _Found(ErrorCode.none, -1, visible_end, epoch)
         case -2 | -4:
-            return _Found(ErrorCode.none, -1, partition.log_start_offset, epoch)
+            return _Found(ErrorCode.none, -1, partition.log.start_offset, epoch)
         case -5 | -6:
             return _NOT_FOUND
         case -3:
-            found = await partition.max_timestamp_offset()
+            found = await max_timestamp_offset(partition.log)
         case timestamp_ms:
-            found = await partition.offset_for_time(timestamp_ms)
+            found = await offset_for_time(partition, timestamp_ms)
     if found is None or found[1] >= visible_end:
         # A new leader that does not know yet must not report that there is nothing: consumers would skip committed
         # records.
@@ -108,5 +109,5 @@ async def _look_up(
 
 def _visible_end(partition: Partition, replica_id: int, committed_only: bool) -> int:
     if replica_id != -1:
-        return partition.log_end_offset
+        return partition.log.end_offset
     return partition.last_stable_offset if committed_only else partition.high_watermark

@@ -40,8 +40,8 @@ async def handle(ctx: Context, request: OffsetForLeaderEpochRequest) -> object:
 def _end_of(partition: Partition, epoch: int) -> tuple[int, int]:
     """Returns the epoch and its end. The current epoch ends at the log end, even before its first batch."""
     if epoch == partition.leader_epoch:
-        return epoch, partition.log_end_offset
-    return partition.epoch_end(epoch)
+        return epoch, partition.log.end_offset
+    return partition.log.epochs.end_of(epoch, partition.log.end_offset)
 
 
 def _epoch_end(ctx: Context, topic_name: str, asked: OffsetForLeaderPartition) -> Any:

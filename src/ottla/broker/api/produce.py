@@ -101,7 +101,7 @@ def handle_run(
     watermark = partition.acknowledged_for(run.acks)
     if run.ends[-1] <= watermark:
         broker.meters.produce_s[run.acks].note(broker.clock.seconds() - began_s, len(run))
-        return run.replies(watermark, _NONE, partition.log_start_offset), len(run)
+        return run.replies(watermark, _NONE, partition.log.start_offset), len(run)
     return RunWait(broker, connection, partition, run, began_s).future, len(run)
 
 
@@ -120,7 +120,7 @@ class RunWait:
         self._partition = partition
         self._run = run
         self._began_s = began_s
-        self._log_start_offset = partition.log_start_offset
+        self._log_start_offset = partition.log.start_offset
         self.future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         partition.when_acknowledged(run.ends[-1], self._settle, run.acks)
         if not self.future.done():

@@ -242,7 +242,7 @@ class ReplicaFastPath:
         ends = one.log_start_offset, one.acknowledged_end
         if leading.on_fetched(one.replica_id, one.replica_epoch, one.offset, now_ms, *ends):
             partition.on_watermark()
-        if len(leading.isr) < len(partition.replicas):
+        if len(leading.isr) < len(partition.placement.replicas):
             self._broker.metadata.on_follower_heard(partition)
 
     def _answer(self, found: Slice, *, has_waited: bool) -> Buffers:

@@ -6,7 +6,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from ottla.broker.cluster.replica_fetcher import Flush, ReplicaFetcher
+from ottla.broker.cluster.catch_up import Flush
+from ottla.broker.cluster.replica_fetcher import ReplicaFetcher
 from ottla.broker.cluster.replication_lanes import CATCH_UP, LIVE, Lane
 from ottla.machines.controller.state import Member, Registration
 from ottla.net.connection import Address
@@ -14,6 +15,7 @@ from ottla.ports import Allocate, Clock
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.membership import Membership
+    from ottla.broker.partition.follower_partition import FollowerPartition
     from ottla.broker.partition.partition import Partition
     from ottla.broker.partition.replication_throttles import ReplicationThrottles
 
@@ -35,6 +37,7 @@ class Fetchers:
         self._flush = flush
         self._clock = clock
         self._by_leader: dict[tuple[Member, Lane], ReplicaFetcher] = {}
+        self._by_partition: dict[Partition, ReplicaFetcher] = {}
         self._is_stopped = False
 
     def follow(self, partition: Partition, leader: Registration) -> None:
@@ -44,8 +47,14 @@ class Fetchers:
         self.drop_idle()
         following = partition.following
         assert following is not None
+        self._follow_in_lane(partition, following, leader.member, Address(*leader.inter_broker_address))
+
+    def _follow_in_lane(
+        self, partition: Partition, following: FollowerPartition, leader: Member, address: Address
+    ) -> None:
         lane = CATCH_UP if following.lag.is_lagging else LIVE
-        self._lane_of(leader.member, Address(*leader.inter_broker_address), lane).follow(partition)
+        fetcher = self._by_partition[partition] = self._lane_of(leader, address, lane)
+        fetcher.follow(partition)
 
     def _lane_of(self, leader: Member, address: Address, lane: Lane) -> ReplicaFetcher:
         fetcher = self._by_leader.get((leader, lane))
@@ -60,33 +69,33 @@ class Fetchers:
 
     def _change_lane(self, partition: Partition) -> None:
         """Moves a partition that has become live or lagging to the other lane. No request for it is in flight."""
-        following = partition.following
-        if following is None or following.fetcher is None or following.fetcher.member != self._membership.member:
+        following, fetcher = partition.following, self.of(partition)
+        if following is None or fetcher is None or fetcher.member != self._membership.member or self._is_stopped:
             return
-        if self._is_stopped:
-            return
-        address = following.fetcher.address
-        following.fetcher.leave(partition)
-        lane = CATCH_UP if following.lag.is_lagging else LIVE
-        self._lane_of(following.leader_member, address, lane).follow(partition)
+        fetcher.leave(partition)
+        self._follow_in_lane(partition, following, following.leader_member, fetcher.address)
+
+    def of(self, partition: Partition) -> ReplicaFetcher | None:
+        """Returns the fetcher that serves a partition, if any."""
+        return self._by_partition.get(partition)
 
     def leave(self, partition: Partition) -> None:
         """Stops fetching a partition."""
-        following = partition.following
-        if following is not None and following.fetcher is not None:
-            following.fetcher.leave(partition)
+        fetcher = self._by_partition.pop(partition, None)
+        if fetcher is not None:
+            fetcher.leave(partition)
 
     def on_acknowledged(self, partition: Partition) -> None:
         """Notes that the local log has acknowledged more."""
-        following = partition.following
-        if following is not None and following.fetcher is not None:
-            following.fetcher.on_acknowledged(partition)
+        fetcher = self._by_partition.get(partition)
+        if fetcher is not None:
+            fetcher.on_acknowledged(partition)
 
     def on_in_sync(self, partition: Partition) -> None:
         """Notes that this replica has joined the ISR."""
-        following = partition.following
-        if following is not None and following.fetcher is not None:
-            following.fetcher.on_in_sync(partition)
+        fetcher = self._by_partition.get(partition)
+        if fetcher is not None:
+            fetcher.on_in_sync(partition)
 
     def drop_idle(self) -> None:
         """Stops fetchers that have no partitions or belong to an earlier incarnation of this broker."""

@@ -37,7 +37,7 @@ async def _watermarks_known(context: BrokerContext) -> None:
     """Waits until the new leaders know the high watermarks. A new leader may know a lower watermark than was
     acknowledged here. It learns the rest from this broker as its follower; with too few replicas in sync, it could not
     on its own."""
-    ends = {each: each.log.end_offset for each in context.partitions() if context.node_id in each.isr}
+    ends = {each: each.log.end_offset for each in context.partitions() if context.node_id in each.placement.isr}
     while any(_lacks_watermark(partition, end) for partition, end in ends.items()):
         await sleep(context.clock, HAND_OVER_CHECK_MS)
 

@@ -92,14 +92,15 @@ class IsrChanges:
 def note_stored(partition: Partition, state: PartitionState, version: Revision) -> None:
     """Takes over the state in the image, for a partition that this broker leads."""
     leading = partition.leading
-    if leading is not None and version > partition.state_version:
+    if leading is not None and version > partition.placement.state_version:
         take_stored(partition, leading, state, version)
 
 
 def take_stored(partition: Partition, leading: LeaderReplication, state: PartitionState, version: Revision) -> None:
     """Takes over the stored ISR and advances the high watermark if it allows that."""
-    partition.state_version = max(version, partition.state_version)
-    partition.isr = tuple(member.broker_id for member in state.isr)
+    placement = partition.placement
+    placement.state_version = max(version, placement.state_version)
+    placement.isr = tuple(member.broker_id for member in state.isr)
     moved = leading.on_isr_stored(dict(state.isr), has_eligible=bool(state.eligible))
     if moved:
         partition.on_watermark()

@@ -14,16 +14,15 @@ Synced ends travel on the same connection, in messages of their own (`synced_rep
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from ottla.broker.clock_sleep import sleep
-from ottla.broker.cluster.follower_partition import FollowerPartition
+from ottla.broker.cluster.catch_up import CatchUp, Flush, Key
 from ottla.broker.cluster.replica_session import WAIT_MS_MAX, ReplicaSession
-from ottla.broker.cluster.replication_lanes import LIVE, Lane, Pace
+from ottla.broker.cluster.replication_lanes import LIVE, Lane
 from ottla.broker.cluster.synced_reports import SyncedReports
 from ottla.machines.controller.state import Member
 from ottla.net.connection import Address, Connection
@@ -36,6 +35,7 @@ from ottla.protocol.wire.primitives import MalformedRequest
 from ottla.protocol.wire.replica_wait import API_KEY as WAIT_OVER_KEY
 
 if TYPE_CHECKING:
+    from ottla.broker.partition.follower_partition import FollowerPartition
     from ottla.broker.partition.partition import Partition
     from ottla.broker.partition.replication_throttles import ReplicationThrottles
 
@@ -46,14 +46,9 @@ FETCH_KEY, FETCH_VERSION = 1, 18
 CONNECT_TIMEOUT_MS = 2000
 REPLY_TIMEOUT_MS = WAIT_MS_MAX + 10_000
 RETRY_MS = 100.0
-FLUSH_EVERY_BYTES = 16 * 1024 * 1024
-"""Unsynced bytes after which a lagging replica flushes: one long sync would delay the journal of the live ones."""
-FLUSH_WAIT_S = 10.0
 REPLY_BYTES_MAX = 8 * 1024 * 1024
 ALL_EVERY_MS = 500.0
 THROTTLED_MS_MAX = 500.0
-DISK_WAIT_S = 1.0
-"""A lagging partition continues after this time in any case: its disk may be slow, or its log may have failed."""
 SESSION_ERRORS = frozenset(
     {
         ErrorCode.fetch_session_id_not_found,
@@ -61,10 +56,6 @@ SESSION_ERRORS = frozenset(
         ErrorCode.fetch_session_topic_id_error,
     }
 )
-
-Key = tuple[UUID, int]
-Flush = Callable[["Iterable[Partition]", Callable[[], None]], None]
-"""Syncs the files of these partitions' logs, and calls back when done."""
 
 
 class ReplicaFetcher:
@@ -86,9 +77,7 @@ class ReplicaFetcher:
         self.address = address
         self.lane = lane
         self._change_lane = change_lane
-        self._flush = flush
-        self._unflushed_bytes = 0
-        self._pace = Pace()
+        self._catch_up = CatchUp(flush)
         self.member = member
         """The incarnation that it fetches for."""
         self._throttles = throttles
@@ -105,7 +94,6 @@ class ReplicaFetcher:
         self._waits_at_leader = False
         self.connection: Connection | None = None
         self._reports = SyncedReports(clock, self.member)
-        self._disk_took_some = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def follow(self, partition: Partition) -> None:
@@ -115,7 +103,6 @@ class ReplicaFetcher:
         key = _key_of(partition)
         self._followed[key] = partition
         self._reports.note(key, partition)
-        following.fetcher = self
         following.on_ready = self._on_changed
         self._on_changed()
         if self._task is None:
@@ -129,7 +116,7 @@ class ReplicaFetcher:
         self._throttled.discard(key)
         self._reports.forget(key)
         self._on_changed()
-        self._disk_took_some.set()
+        self._catch_up.on_progress()
 
     @property
     def is_idle(self) -> bool:
@@ -144,7 +131,7 @@ class ReplicaFetcher:
 
     def on_acknowledged(self, partition: Partition) -> None:
         """Notes that this broker's disk has more of the partition."""
-        self._disk_took_some.set()
+        self._catch_up.on_progress()
         key = _key_of(partition)
         self._touched[key] = None
         self._reports.note(key, partition)
@@ -202,9 +189,9 @@ class ReplicaFetcher:
             if not self._are_lags_known:
                 self._note_silence(session.asked.keys() - _answered(response))
             if self.lane.waits_for_disk:
-                self._unflushed_bytes += _size_of(response)
-                await self._until_disk_has_it()
-                await self._until_flushed()
+                await self._catch_up.end_round(
+                    self._followed, _size_of(response), self._unthrottled_lag_bytes(), self._clock.monotonic_ms()
+                )
 
     def _next_plain_request(self, session: ReplicaSession) -> bytes | None:
         """Returns the same as `_next_request` for the case that only one partition may have a new position, which is
@@ -268,34 +255,11 @@ class ReplicaFetcher:
 
     @property
     def _round_bytes(self) -> int:
-        return self._pace.round_bytes if self.lane.waits_for_disk else REPLY_BYTES_MAX
+        return self._catch_up.round_bytes if self.lane.waits_for_disk else REPLY_BYTES_MAX
 
-    async def _until_disk_has_it(self) -> None:
-        """Waits until the records of this round are written. They are queued to the disk before the next records of
-        live partitions."""
+    def _unthrottled_lag_bytes(self) -> int:
         free = [each for each in self._followed.values() if not self._throttles.is_follower_throttled(each)]
-        lags = [each.following.lag.size_bytes for each in free if each.following is not None]
-        self._pace.note(sum(lags), self._clock.monotonic_ms())
-        ends = {key: partition.log.end_offset for key, partition in self._followed.items()}
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(DISK_WAIT_S):
-                while any(self._is_on_its_way(key, end) for key, end in ends.items()):
-                    self._disk_took_some.clear()
-                    await self._disk_took_some.wait()
-
-    async def _until_flushed(self) -> None:
-        if self._unflushed_bytes < FLUSH_EVERY_BYTES or self._flush is None:
-            return
-        self._unflushed_bytes = 0
-        flushed = asyncio.Event()
-        self._flush(list(self._followed.values()), flushed.set)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(FLUSH_WAIT_S):
-                await flushed.wait()
-
-    def _is_on_its_way(self, key: Key, end: int) -> bool:
-        partition = self._followed.get(key)
-        return partition is not None and partition.log.failed is None and partition.log.acknowledged_end < end
+        return sum([each.following.lag.size_bytes for each in free if each.following is not None])
 
     def _next_fetch(self, key: Key, partition: Partition | None) -> FetchPartition | None:
         if partition is None or key in self._held_back or partition.following is None:

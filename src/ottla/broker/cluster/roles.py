@@ -7,19 +7,17 @@ from collections.abc import Callable, Iterable
 
 from ottla.broker.cluster.failure_reports import FailureReports
 from ottla.broker.cluster.fetchers import Fetchers
-from ottla.broker.cluster.follower_partition import FollowerPartition
 from ottla.broker.cluster.isr_changes import IsrChanges, note_stored
 from ottla.broker.cluster.membership import Membership
 from ottla.broker.context import BrokerContext
-from ottla.broker.partition.partition import AnyLog, Partition, PartitionEvents, Role
+from ottla.broker.partition.follower_partition import FollowerPartition
+from ottla.broker.partition.partition import Partition, PartitionEvents, Role
 from ottla.broker.partition.refused_batches import RefusedBatches
 from ottla.broker.storage.file_log import FileLog
 from ottla.broker.storage.memory_log import MemoryLog
-from ottla.broker.storage.truncation import Truncation
 from ottla.machines.controller.rules import RuleBook
 from ottla.machines.controller.state import NO_LEADER, PartitionKey, PartitionState, Versioned
 from ottla.machines.replication import LeaderReplication
-from ottla.ports import Completion
 from ottla.protocol.model.durability import Durability
 from ottla.protocol.model.ids import TopicId
 
@@ -55,10 +53,11 @@ class PartitionRoles(PartitionEvents):
         """Takes the role that the image gives to this broker's replica."""
         state = found.value
         was_read_here = partition.is_read_here
-        partition.leader, partition.replicas = state.leader, state.replicas
-        partition.isr = tuple(member.broker_id for member in state.isr)
+        placement = partition.placement
+        placement.leader, placement.replicas = state.leader, state.replicas
+        placement.isr = tuple(member.broker_id for member in state.isr)
         if was_read_here and not partition.is_read_here:
-            partition.wake_fetches()
+            partition.watches.wake_fetches()
         member = self._membership.member
         if member is None or partition.log.failed is not None:
             self.stand_by(partition, state.leader_epoch)
@@ -112,7 +111,7 @@ class PartitionRoles(PartitionEvents):
             has_eligible=bool(state.eligible),
         )
         partition.lead(leading, state.leader_epoch)
-        partition.state_version = found.version
+        partition.placement.state_version = found.version
         log.info("%s-%d: leads in epoch %d", partition.topic.name, partition.index, state.leader_epoch)
         partition.on_watermark()
 
@@ -126,14 +125,14 @@ class PartitionRoles(PartitionEvents):
         following = partition.following
         is_same = following is not None and following.leader_member == state.leader_member
         if is_same and partition.leader_epoch == state.leader_epoch:
-            if self._context.node_id in partition.isr:
+            if self._context.node_id in partition.placement.isr:
                 self.fetchers.on_in_sync(partition)
             return
         self.fetchers.leave(partition)
         watermark = min(partition.high_watermark, partition.log.end_offset)
         is_in_sync = self._membership.member in state.isr
         following = FollowerPartition(
-            partition, state.leader_member, state.leader_epoch, watermark, is_in_sync=is_in_sync
+            partition, self._context.store, state.leader_member, state.leader_epoch, watermark, is_in_sync=is_in_sync
         )
         partition.follow(following, state.leader_epoch)
         if _is_damaged(partition) and self._is_known_as_damaged(partition) and not partition.log.truncating:
@@ -147,7 +146,7 @@ class PartitionRoles(PartitionEvents):
     def on_follower_heard(self, partition: Partition) -> None:
         """Checks whether a follower outside the ISR can join it."""
         leading = partition.leading
-        if leading is not None and len(leading.isr) < len(partition.replicas):
+        if leading is not None and len(leading.isr) < len(partition.placement.replicas):
             self._isr_changes.check(partition)
 
     def on_synced_end(self, partition: Partition, broker_id: int, broker_epoch: int, end: int) -> None:
@@ -207,21 +206,7 @@ class PartitionRoles(PartitionEvents):
             log.error("%s: damaged here; this broker gives its leaderships up and begins anew", names)
             self._membership.start_over()
 
-    # -- changes of logs --------------------------------------------------------------------------------------
-
-    def truncate_log(self, partition: Partition, offset: int, done: Completion) -> None:
-        self._cut_log(partition.log, offset, done, resets=False)
-
-    def reset_log(self, partition: Partition, offset: int, done: Completion) -> None:
-        self._cut_log(partition.log, offset, done, resets=True)
-
-    def _cut_log(self, cut: AnyLog, offset: int, done: Completion, *, resets: bool) -> None:
-        if isinstance(cut, MemoryLog):
-            (cut.reset_to if resets else cut.truncate_to)(offset)
-            done(None)
-            return
-        assert self._context.store.flusher is not None
-        Truncation(cut, self._context.store.flusher, offset, done, resets=resets).begin()
+    # -- flushes and ISRs -------------------------------------------------------------------------------------
 
     def _flush(self, partitions: Iterable[Partition], done: Callable[[], None]) -> None:
         logs = [each.log for each in partitions if isinstance(each.log, FileLog) and each.log.failed is None]
@@ -233,7 +218,7 @@ class PartitionRoles(PartitionEvents):
     def check_isrs(self) -> None:
         """Checks all ISRs periodically, because a follower that falls behind does not report it."""
         for partition in self._context.partitions():
-            if partition.leading is not None and len(partition.replicas) > 1:
+            if partition.leading is not None and len(partition.placement.replicas) > 1:
                 self._isr_changes.check(partition)
 
 

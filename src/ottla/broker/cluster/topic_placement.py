@@ -10,7 +10,8 @@ from ottla.broker.cluster.roles import PartitionRoles
 from ottla.broker.context import BrokerContext
 from ottla.broker.partition.backlog import PartitionBacklog
 from ottla.broker.partition.layout import Layout
-from ottla.broker.partition.partition import AnyLog, Partition, Role
+from ottla.broker.partition.partition import Partition, Role
+from ottla.broker.storage.any_log import AnyLog
 from ottla.broker.storage.file_log import FileLog
 from ottla.broker.storage.memory_log import MemoryLog
 from ottla.broker.topics.topic_configs import TopicConfigs

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ottla.broker.partition.partition import Partition, PartitionEvents
-from ottla.ports import Completion
 
 
 class StandaloneEvents(PartitionEvents):
@@ -19,9 +18,3 @@ class StandaloneEvents(PartitionEvents):
 
     def on_follower_acknowledged(self, partition: Partition) -> None:
         raise AssertionError("a broker that is alone follows nobody")
-
-    def truncate_log(self, partition: Partition, offset: int, done: Completion) -> None:
-        raise AssertionError("a broker that is alone truncates nothing")
-
-    def reset_log(self, partition: Partition, offset: int, done: Completion) -> None:
-        raise AssertionError("a broker that is alone resets nothing")

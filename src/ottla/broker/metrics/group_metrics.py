@@ -66,7 +66,7 @@ class GroupLags:
     async def _add_lag(
         self, page: Page, committed: CommittedOffset, partition: Partition, known_ms: dict[Place, int | None]
     ) -> None:
-        lag = lag_of(committed.offset, partition.log_start_offset, partition.last_stable_offset)
+        lag = lag_of(committed.offset, partition.log.start_offset, partition.last_stable_offset)
         unread_ms: int | None = None
         if lag.first_unread is not None:
             place = (committed.topic, committed.partition, lag.first_unread)

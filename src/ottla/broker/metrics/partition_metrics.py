@@ -37,17 +37,17 @@ def topics(watched: ScrapeTarget, page: Page) -> Iterator[None]:
         _traffic(topic, page)
         for partition in list(topic.partitions):
             labels = page.labels(_PARTITION, (topic.name, partition.index))
-            size_bytes = partition.size_bytes
+            size_bytes = partition.log.size_bytes
             sums.log_bytes[topic.config.durability] += size_bytes
             _progress(partition, page, labels, size_bytes)
             _count(partition, sums)
             if partition.is_led_here:
-                page.add_line(declared.PARTITION_REPLICAS, labels, len(partition.replicas))
+                page.add_line(declared.PARTITION_REPLICAS, labels, len(partition.placement.replicas))
                 page.add_line(declared.PARTITION_ISR, labels, len(in_sync(partition)))
                 stable_lag = max(partition.high_watermark - partition.last_stable_offset, 0)
                 page.add_line(declared.PARTITION_STABLE_LAG, labels, stable_lag)
             if partition.leading is not None:
-                for replica in partition.replicas:
+                for replica in partition.placement.replicas:
                     if replica != watched.broker.node_id:
                         of_replica = f'{labels},replica="{replica}"'
                         _lag(partition, partition.leading.follower(replica), page, of_replica, now_ms)
@@ -76,8 +76,8 @@ def _traffic(topic: Topic, page: Page) -> None:
 
 
 def _progress(partition: Partition, page: Page, labels: str, size_bytes: int) -> None:
-    page.add_line(declared.PARTITION_START, labels, partition.log_start_offset)
-    page.add_line(declared.PARTITION_END, labels, partition.log_end_offset)
+    page.add_line(declared.PARTITION_START, labels, partition.log.start_offset)
+    page.add_line(declared.PARTITION_END, labels, partition.log.end_offset)
     page.add_line(declared.PARTITION_WATERMARK, labels, partition.high_watermark)
     page.add_line(declared.PARTITION_BYTES, labels, size_bytes)
     page.add_line(declared.PARTITION_LEADER, labels, int(partition.is_led_here))
@@ -86,7 +86,7 @@ def _progress(partition: Partition, page: Page, labels: str, size_bytes: int) ->
 
 def _lag(partition: Partition, follower: Follower | None, page: Page, labels: str, now_ms: float) -> None:
     """Adds a follower's lag. A follower that never fetched lacks every record, and its lag in seconds is unknown."""
-    start, end = partition.log_start_offset, partition.log_end_offset
+    start, end = partition.log.start_offset, partition.log.end_offset
     acknowledged_end = start if follower is None else max(follower.acknowledged_end, start)
     page.add_line(declared.REPLICA_LAG_RECORDS, labels, max(end - acknowledged_end, 0))
     if acknowledged_end >= end:
@@ -97,7 +97,7 @@ def _lag(partition: Partition, follower: Follower | None, page: Page, labels: st
 
 def in_sync(partition: Partition) -> tuple[int, ...]:
     """Returns the in-sync replicas as this broker knows them."""
-    return tuple(partition.leading.isr) if partition.leading is not None else partition.isr
+    return tuple(partition.leading.isr) if partition.leading is not None else partition.placement.isr
 
 
 def _count(partition: Partition, sums: PartitionTotals) -> None:
@@ -105,5 +105,5 @@ def _count(partition: Partition, sums: PartitionTotals) -> None:
     sums.failed_logs += partition.log.failed is not None
     if partition.is_led_here:
         sums.leaders += 1
-        sums.under_replicated += len(in_sync(partition)) < len(partition.replicas)
+        sums.under_replicated += len(in_sync(partition)) < len(partition.placement.replicas)
         sums.under_min_isr += partition.leading is not None and not partition.leading.has_enough_in_sync

@@ -7,18 +7,16 @@ batch. A marker that arrives in between invalidates the guard.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ottla.broker.partition.refused_batches import RefusedBatches
-from ottla.machines.producers import Duplicate, OutOfOrder, StaleEpoch, Verdict
+from ottla.broker.storage.any_log import AnyLog
+from ottla.machines.producers import Duplicate, OutOfOrder, ProducerBatch, StaleEpoch, Verdict
 from ottla.machines.transactions.verification import NO_GUARD
 from ottla.protocol.model.errors import ErrorCode, Refused
 from ottla.protocol.model.writer_ids import WRITER_IDS_FROM
-from ottla.protocol.records.batch import BatchHeader
-
-if TYPE_CHECKING:
-    from ottla.broker.storage.file_log import FileLog
-    from ottla.broker.storage.memory_log import MemoryLog
+from ottla.protocol.records.batch import BatchHeader, read_header
+from ottla.protocol.records.produce_run import ProduceRun
 
 
 class Appended(NamedTuple):
@@ -44,7 +42,7 @@ AS_WRITER = BatchOrigin(is_writer=True)
 
 
 def judge(
-    log: FileLog | MemoryLog,
+    log: AnyLog,
     header: BatchHeader,
     refused: RefusedBatches,
     now_ms: int,
@@ -85,8 +83,27 @@ def judge(
     )
 
 
+def record_sequences(log: AnyLog, run: ProduceRun, refused: RefusedBatches, now_ms: int) -> bool:
+    """Records producer sequences and cuts the run before the first batch that does not continue its producer's
+    sequence. Returns False if nothing is left. The caller appends the recorded batches atomically on the event loop."""
+    producers, base_offset = log.producers, log.end_offset
+    for place, batch in enumerate(run.batches):
+        header = read_header(batch)
+        end_offset = base_offset + header.record_count
+        if header.producer_id >= 0:
+            if judge(log, header, refused, now_ms) is not None:
+                run.cut(place)
+                return place > 0
+            noted = ProducerBatch(
+                header.base_sequence, header.last_sequence, base_offset, end_offset, header.max_timestamp
+            )
+            producers.record(header.producer_id, header.producer_epoch, noted)
+        base_offset = end_offset
+    return True
+
+
 def _waits_for_refused(
-    log: FileLog | MemoryLog, header: BatchHeader, verdict: Verdict, refused: RefusedBatches, now_ms: int
+    log: AnyLog, header: BatchHeader, verdict: Verdict, refused: RefusedBatches, now_ms: int
 ) -> Refused | None:
     """Returns the refusal of an earlier batch that this one has to wait for. The log's own state of a producer takes
     precedence over a remembered refusal: another broker may have accepted the refused batch since."""
@@ -96,7 +113,7 @@ def _waits_for_refused(
     return refused.before(header, missing, now_ms)
 
 
-def guard_for(log: FileLog | MemoryLog, header: BatchHeader, now_ms: int) -> int | Refused:
+def guard_for(log: AnyLog, header: BatchHeader, now_ms: int) -> int | Refused:
     """Returns the guard to present with a transactional batch once the coordinator has been asked. NO_GUARD means that
     it need not be asked: the transaction is open here, or the batch is a retry or will be refused in any case."""
     verdict = log.producers.judge(header.producer_id, header.producer_epoch, header.base_sequence, header.last_sequence)
@@ -106,4 +123,4 @@ def guard_for(log: FileLog | MemoryLog, header: BatchHeader, now_ms: int) -> int
     return Refused(guard, "a later epoch of the producer asks") if isinstance(guard, ErrorCode) else guard
 
 
-__all__ = ["AS_WRITER", "NO_GUARD", "UNGUARDED", "Appended", "BatchOrigin", "guard_for", "judge"]
+__all__ = ["AS_WRITER", "NO_GUARD", "UNGUARDED", "Appended", "BatchOrigin", "guard_for", "judge", "record_sequences"]

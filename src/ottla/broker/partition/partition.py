@@ -2,43 +2,34 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
 from collections.abc import Callable
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol
 
-from ottla.broker.blocking_jobs import resolve, run_blocking
+from ottla.broker.blocking_jobs import run_blocking
 from ottla.broker.partition.admission import OpaqueLimits, admit, opaque_limits
 from ottla.broker.partition.backlog import PartitionBacklog
-from ottla.broker.partition.batch_validation import UNGUARDED, Appended, BatchOrigin, judge
-from ottla.broker.partition.layout import Layout
+from ottla.broker.partition.batch_validation import UNGUARDED, Appended, BatchOrigin, judge, record_sequences
+from ottla.broker.partition.follower_partition import FollowerPartition
+from ottla.broker.partition.layout import Layout, Placement
+from ottla.broker.partition.partition_topic import PartitionTopic
+from ottla.broker.partition.produce_waits import ProduceWaits
 from ottla.broker.partition.refused_batches import RefusedBatches
-from ottla.broker.partition.waits import FetchWatch, ReplicaWatch, Settled, Wakeups
+from ottla.broker.partition.waits import Settled, Wakeups
+from ottla.broker.partition.watches import PartitionWatches
+from ottla.broker.storage.any_log import AnyLog
 from ottla.broker.storage.batches import Slice
 from ottla.broker.storage.contract import ColdRead
-from ottla.broker.storage.file_log import FileLog
-from ottla.broker.storage.file_reads import TimedOffset, find_max_timestamp, find_offset_for_time
-from ottla.broker.storage.memory_log import MemoryLog
-from ottla.broker.storage.segment import held
 from ottla.broker.storage.startup.corrupt_epochs import distrust_epochs_above
-from ottla.machines.producers import ProducerBatch
 from ottla.machines.replication import LeaderReplication
 from ottla.machines.transactions.partition_table import Marker
-from ottla.ports import Completion
 from ottla.protocol.model.errors import ErrorCode, Refused
 from ottla.protocol.model.topic_config import TopicConfig
-from ottla.protocol.records.batch import read_header, stamp, stamped
+from ottla.protocol.records.batch import stamp, stamped
 from ottla.protocol.records.produce_run import ProduceRun
 
-if TYPE_CHECKING:
-    from ottla.broker.cluster.follower_partition import FollowerPartition
-    from ottla.broker.topics.topics import Topic
-
-AnyLog = FileLog | MemoryLog
 ALL = -1
 """acks=all"""
-T = TypeVar("T")
 
 
 class Role(Enum):
@@ -51,21 +42,24 @@ class Role(Enum):
 class PartitionEvents(Protocol):
     """Callbacks from a partition to the cluster code of its broker."""
 
-    def on_follower_acknowledged(self, partition: Partition) -> None: ...
+    def on_follower_acknowledged(self, partition: Partition) -> None:
+        """The log of a follower has acknowledged more."""
+        ...
 
-    def on_log_failed(self, partition: Partition) -> None: ...
-
-    def truncate_log(self, partition: Partition, offset: int, done: Completion) -> None: ...
-
-    def reset_log(self, partition: Partition, offset: int, done: Completion) -> None: ...
+    def on_log_failed(self, partition: Partition) -> None:
+        """The log has failed."""
+        ...
 
 
 class Partition:
-    """A replica of a partition on this broker, in whichever role."""
+    """A replica of a partition on this broker, in whichever role.
+
+    `waits` holds the produce requests that wait for acknowledgements, `watches` the fetches that wait for changes.
+    """
 
     def __init__(
         self,
-        topic: Topic,
+        topic: PartitionTopic,
         index: int,
         log: AnyLog,
         *,
@@ -79,39 +73,30 @@ class Partition:
         self.log = log
         self._node_id = node_id
         self.leader_epoch = leader_epoch
-        self.leader = node_id
-        self.replicas: tuple[int, ...] = (node_id,)
-        self.isr: tuple[int, ...] = (node_id,)
+        self.placement = Placement(node_id, (node_id,), (node_id,))
         self.leading: LeaderReplication | None = None
         self.following: FollowerPartition | None = None
         self.role = Role.ALONE
         self.events: PartitionEvents | None = None
         self.on_marker: Callable[[Marker], None] | None = None
         """Set by a coordinator that depends on this partition; called when a marker was appended."""
-        self.state_version = 0
-        """Version of the cluster state that the current role was taken from."""
         self.deleted = False
         self.cuts = 0
         """Number of truncations. A read that began before a truncation is recognised by it (safety: fetch-replies)."""
         self._last_watermark = 0
         """High watermark at the end of the previous role. A restart loses it; the next leader determines it again."""
-        self._wakeups = wakeups
         self.backlog = backlog
-        self._limits_of: TopicConfig | None = None
-        self._limits: OpaqueLimits | None = None
-        self._produce_waits: deque[tuple[int, Settled]] = deque()
-        self._local_waits: deque[tuple[int, Settled]] = deque()
-        """Waits of acks=1 requests on a leader with followers, for which the local acknowledgement is enough."""
+        self.waits = ProduceWaits()
+        self.watches = PartitionWatches(wakeups)
         self.refused = RefusedBatches()
-        self._fetch_watches: dict[int, FetchWatch] = {}
-        self._replica_watches: dict[int, ReplicaWatch] = {}
-        self._is_unannounced = False
-        """There may be records that followers have not been notified of."""
+        self._run_limits: tuple[TopicConfig | None, OpaqueLimits | None] = None, None
+        """The limits for runs, and the configuration that they were taken from."""
         log.events = self
 
     @property
     def layout(self) -> Layout:
-        return Layout(self.index, self.leader, self.leader_epoch, self.replicas, self.isr)
+        placement = self.placement
+        return Layout(self.index, placement.leader, self.leader_epoch, placement.replicas, placement.isr)
 
     @property
     def is_led_here(self) -> bool:
@@ -121,17 +106,9 @@ class Partition:
     def is_read_here(self) -> bool:
         """Whether consumers that allow reading from a follower are served here. A follower outside the ISR may be
         arbitrarily stale, so it redirects them."""
-        return self.is_led_here or (self.role is Role.FOLLOWER and self._node_id in self.isr)
+        return self.is_led_here or (self.role is Role.FOLLOWER and self._node_id in self.placement.isr)
 
     # -- offsets ----------------------------------------------------------------------------------------------
-
-    @property
-    def log_start_offset(self) -> int:
-        return self.log.start_offset
-
-    @property
-    def log_end_offset(self) -> int:
-        return self.log.end_offset
 
     @property
     def high_watermark(self) -> int:
@@ -145,6 +122,12 @@ class Partition:
         return self.log.acknowledged_end
 
     @property
+    def is_watermark_known(self) -> bool:
+        """Whether the high watermark is reliable. After an election it may be below offsets that consumers have already
+        read, until it reaches the start of the epoch (safety: after-failover)."""
+        return self.leading is None or self.leading.high_watermark >= self.leading.epoch_start
+
+    @property
     def last_stable_offset(self) -> int:
         """The exclusive end for read_committed consumers: below every open transaction (safety: last-stable-offset)."""
         watermark, transactions = self.high_watermark, self.log.transactions
@@ -155,10 +138,6 @@ class Partition:
 
     def acknowledged_for(self, acks: int) -> int:
         return self.log.acknowledged_end if acks == 1 else self.high_watermark
-
-    @property
-    def size_bytes(self) -> int:
-        return self.log.size_bytes
 
     @property
     def error(self) -> ErrorCode:
@@ -197,15 +176,16 @@ class Partition:
         """Appends the leading batches of a run that take the common path, and cuts the run after them. Returns False if
         there are none; the first batch then takes the general path, `append`."""
         log = self.log
-        if log.config is not self._limits_of:
-            self._limits_of = log.config
-            self._limits = None if self.topic.internal else opaque_limits(log.config)
-        if self._limits is None or log.producers.writer_epoch or not log.takes_run(run):
+        config, limits = self._run_limits
+        if log.config is not config:
+            limits = None if self.topic.internal else opaque_limits(log.config)
+            self._run_limits = log.config, limits
+        if limits is None or log.producers.writer_epoch or not log.takes_run(run):
             return False
-        size_bytes_max, after_max_ms, before_max_ms = self._limits
+        size_bytes_max, after_max_ms, before_max_ms = limits
         if not run.admit(size_bytes_max, after_max_ms, before_max_ms, now_ms):
             return False
-        if run.has_producers and not self._note_sequences(run, now_ms):
+        if run.has_producers and not record_sequences(log, run, self.refused, now_ms):
             return False
         run.stamp(log.end_offset, self.leader_epoch)
         log.append_run(run)
@@ -214,25 +194,6 @@ class Partition:
         traffic.records_in += run.record_count
         traffic.bytes_in += run.size_bytes
         self._on_produced(run.size_bytes)
-        return True
-
-    def _note_sequences(self, run: ProduceRun, now_ms: int) -> bool:
-        """Records producer sequences and cuts the run before the first batch that does not continue its producer's
-        sequence. The caller appends the recorded batches atomically on the event loop."""
-        producers = self.log.producers
-        base_offset = self.log.end_offset
-        for place, batch in enumerate(run.batches):
-            header = read_header(batch)
-            end_offset = base_offset + header.record_count
-            if header.producer_id >= 0:
-                if judge(self.log, header, self.refused, now_ms) is not None:
-                    run.cut(place)
-                    return place > 0
-                noted = ProducerBatch(
-                    header.base_sequence, header.last_sequence, base_offset, end_offset, header.max_timestamp
-                )
-                producers.record(header.producer_id, header.producer_epoch, noted)
-            base_offset = end_offset
         return True
 
     def refusal_for(self, acks: int) -> Refused | None:
@@ -249,15 +210,15 @@ class Partition:
         return None
 
     def when_acknowledged(self, end_offset: int, settled: Settled, acks: int = ALL) -> None:
-        """Calls `settled` when the records up to `end_offset` are acknowledged, or with an error. Offsets increase
-        except for duplicates, which wait behind earlier requests: at worst slightly longer than necessary."""
+        """Calls `settled` when the records up to `end_offset` are acknowledged, or with an error."""
         if self.log.failed is not None:
             settled(ErrorCode.kafka_storage_error)
         elif acks == 1 and self.leading is not None:
-            self._local_waits.append((end_offset, settled))
+            self.waits.local.append((end_offset, settled))
         else:
-            self._produce_waits.append((end_offset, settled))
-            self._announce()
+            self.waits.replicated.append((end_offset, settled))
+            if self.watches.is_unannounced:
+                self.watches.wake_replicas()
 
     # -- fetch ------------------------------------------------------------------------------------------------
 
@@ -276,7 +237,7 @@ class Partition:
         truncated since, the data may belong to an abandoned history and is refused."""
         before = self.cuts if cuts is None else cuts
         try:
-            outcome = await self._on_disk_thread(read.run)
+            outcome = await run_blocking(self.log.shared.disk.read_queue, read.run)
         finally:
             read.ended()
         return outcome if self.cuts == before else Refused(ErrorCode.not_leader_or_follower)
@@ -287,17 +248,6 @@ class Partition:
             return Refused(ErrorCode.offset_out_of_range)
         return self.log.read(offset, max_bytes, self.log.end_offset)
 
-    def watch(self, watch: FetchWatch) -> None:
-        self._fetch_watches[watch.key] = watch
-        self._announce()
-
-    def watch_as_follower(self, watch: ReplicaWatch) -> None:
-        self._replica_watches[watch.key] = watch
-
-    def unwatch(self, key: int) -> None:
-        self._fetch_watches.pop(key, None)
-        self._replica_watches.pop(key, None)
-
     # -- roles ------------------------------------------------------------------------------------------------
 
     def lead(self, leading: LeaderReplication, leader_epoch: int) -> None:
@@ -305,7 +255,7 @@ class Partition:
         self._leave_role(Role.LEADER)
         self.leading = leading
         self.leader_epoch = leader_epoch
-        self.distrust_epochs_to_come()
+        distrust_epochs_above(self.log, leader_epoch)
         # Before its first record: a follower with records of an epoch unknown here must find that epoch's end.
         self.log.epochs.note(leader_epoch, self.log.end_offset)
 
@@ -313,14 +263,9 @@ class Partition:
         self._leave_role(Role.FOLLOWER)
         self.following = following
         self.leader_epoch = leader_epoch
-        self.distrust_epochs_to_come()
+        distrust_epochs_above(self.log, leader_epoch)
         # Drop an epoch that this broker led without writing a record: the leader's history does not contain it.
         self.log.epochs.truncate_from(self.log.end_offset)
-
-    def distrust_epochs_to_come(self) -> None:
-        """Discards epochs in the log above the leader epoch: no broker has led in them, so they are corrupt."""
-        if isinstance(self.log, FileLog):
-            distrust_epochs_above(self.log, self.leader_epoch)
 
     def stand_by(self, leader_epoch: int) -> None:
         """Gives up the role: the partition has no leader, or none that this broker may follow."""
@@ -336,66 +281,33 @@ class Partition:
             self.following = None
         self.log.transactions.forget_verifications()
         self._settle_all(ErrorCode.not_leader_or_follower)
-        self.wake_fetches()
-        self._wake_replicas()
-
-    def truncate_log(self, offset: int, done: Completion) -> None:
-        assert self.events is not None
-        self.cuts += 1
-        self.events.truncate_log(self, offset, done)
-
-    def reset_log(self, offset: int, done: Completion) -> None:
-        """Replaces the log by an empty one that starts at `offset`."""
-        assert self.events is not None
-        self.cuts += 1
-        self.events.reset_log(self, offset, done)
+        self.watches.wake_fetches()
+        self.watches.wake_replicas()
 
     def on_watermark(self) -> None:
         """Handles a new high watermark, after progress of a follower or a change of the ISR."""
         self._acknowledge_below(self.high_watermark)
-        for watch in self._replica_watches.values():
-            watch.watermark_moved()
+        self.watches.on_watermark()
 
     def on_isr_changed(self) -> None:
         """Fails acks=all requests if the ISR has become smaller than min.insync.replicas. The client may retry:
         idempotence prevents duplicates of records that are already here."""
         if self.leading is not None and not self.leading.has_enough_in_sync:
-            waits, self._produce_waits = self._produce_waits, deque()
-            for _, settled in waits:
-                settled(ErrorCode.not_enough_replicas_after_append)
+            self.waits.fail_replicated(ErrorCode.not_enough_replicas_after_append)
 
     def on_appended(self) -> None:
         """Notifies followers of records from a coordinator on this broker, which waits for their replication."""
         if self.leading is not None:
             self._on_replica_acknowledged()
-            self._wake_replicas()
+            self.watches.wake_replicas()
 
     def _on_produced(self, size_bytes: int) -> None:
-        """Notifies followers at once if a request waits for them: an acks=all producer, which registers its wait before
-        the event loop continues, or a consumer. Otherwise notifications are batched, so that acks=1 does not pay for
-        two messages per record."""
+        """Adds produced records to the backlog and notifies followers."""
         if self.log.end_offset > self.high_watermark:
             self.backlog.add(self.log.end_offset, size_bytes)
-        if self.leading is None:
-            return
-        self._on_replica_acknowledged()
-        if self._fetch_watches:
-            self._wake_replicas()
-            return
-        for watch in self._replica_watches.values():
-            if watch.changed():
-                self._is_unannounced = True
-                self._wakeups.wake_later(watch.key, watch.look_again)
-
-    def _announce(self) -> None:
-        if self._is_unannounced:
-            self._wake_replicas()
-
-    def _wake_replicas(self) -> None:
-        self._is_unannounced = False
-        for watch in self._replica_watches.values():
-            if watch.changed():
-                self._wakeups.wake(watch.key, watch.look_again)
+        if self.leading is not None:
+            self._on_replica_acknowledged()
+            self.watches.on_produced()
 
     # -- events of the log ------------------------------------------------------------------------------------
 
@@ -407,18 +319,16 @@ class Partition:
 
     def _acknowledge_below(self, watermark: int) -> None:
         self.log.transactions.advance_watermark(watermark)
-        waits = self._produce_waits
-        while waits and waits[0][0] <= watermark:
-            waits.popleft()[1](ErrorCode.none)
-        if self._fetch_watches:
-            self.wake_fetches()
+        if self.waits.replicated:
+            self.waits.settle_replicated(watermark)
+        if self.watches.fetches:
+            self.watches.wake_fetches()
         self.backlog.release(watermark)
 
     def _on_replica_acknowledged(self) -> None:
         end = self.log.acknowledged_end
-        waits = self._local_waits
-        while waits and waits[0][0] <= end:
-            waits.popleft()[1](ErrorCode.none)
+        if self.waits.local:
+            self.waits.settle_local(end)
         if self.leading is not None:
             if self.leading.on_own_progress(self.log.end_offset, end):
                 self.on_watermark()
@@ -430,70 +340,13 @@ class Partition:
         if self.events is not None:
             self.events.on_log_failed(self)
 
-    def wake_fetches(self) -> None:
-        for watch in self._fetch_watches.values():
-            self._wakeups.wake(watch.key, watch.look_again)
-
     def close(self, error: ErrorCode = ErrorCode.unknown_topic_or_partition) -> None:
         """Closes the partition because the topic is deleted, the replica has moved, or the broker stops. Pending
         produces may already be written, so `error` must not say otherwise unless no replica has them."""
         self.deleted = True
         self._settle_all(error)
-        self.wake_fetches()
+        self.watches.wake_fetches()
 
     def _settle_all(self, error: ErrorCode) -> None:
         self.backlog.clear()
-        waits = [*self._local_waits, *self._produce_waits]
-        self._local_waits, self._produce_waits = deque(), deque()
-        for _, settled in waits:
-            settled(error)
-
-    # -- lookups and the log start ----------------------------------------------------------------------------
-
-    @property
-    def is_watermark_known(self) -> bool:
-        """Whether the high watermark is reliable. After an election it may be below offsets that consumers have already
-        read, until it reaches the start of the epoch (safety: after-failover)."""
-        return self.leading is None or self.leading.high_watermark >= self.leading.epoch_start
-
-    async def delete_records(self, offset: int) -> int | Refused:
-        """Advances the log start to `offset`, or to the high watermark if it is -1, and returns the new log start."""
-        target = self.high_watermark if offset == -1 else offset
-        if target < 0 or target > self.high_watermark:
-            return Refused(ErrorCode.offset_out_of_range, f"the log ends at {self.high_watermark}")
-        done: asyncio.Future[OSError | None] = asyncio.get_running_loop().create_future()
-        self.log.advance_start(target, lambda error: resolve(done, error))
-        error = await done
-        if error is not None:
-            return Refused(ErrorCode.kafka_storage_error, str(error))
-        return self.log.start_offset
-
-    async def offset_for_time(self, timestamp_ms: int) -> TimedOffset | None:
-        log = self.log
-        if isinstance(log, MemoryLog):
-            return log.offset_for_time(timestamp_ms)
-        await self._written(log)
-        watermark = self.high_watermark
-        with held(log.segments) as segments:
-            found = await self._on_disk_thread(lambda: find_offset_for_time(log, segments, timestamp_ms))
-        return found if found is not None and found.offset < watermark else None
-
-    async def max_timestamp_offset(self) -> TimedOffset | None:
-        log = self.log
-        if isinstance(log, MemoryLog):
-            return log.max_timestamp()
-        await self._written(log)
-        with held(log.segments) as segments:
-            return await self._on_disk_thread(lambda: find_max_timestamp(segments))
-
-    def epoch_end(self, epoch: int) -> tuple[int, int]:
-        return self.log.epochs.end_of(epoch, self.log.end_offset)
-
-    async def _written(self, log: FileLog) -> None:
-        """Waits until all appended records are written to files, which lookups read."""
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        log.when_written(log.end_offset, lambda: resolve(done, None))
-        await done
-
-    async def _on_disk_thread(self, job: Callable[[], T]) -> T:
-        return await run_blocking(self.log.shared.disk.read_queue, job)
+        self.waits.fail_all(error)

@@ -63,7 +63,7 @@ class ReplicationThrottles:
     def is_follower_throttled(self, partition: Partition) -> bool:
         """Whether this broker's fetches for the partition are throttled."""
         listed = partition.topic.config.follower_replication_throttled_replicas
-        if not listed or not self._follower.is_limited or self._node_id in partition.isr:
+        if not listed or not self._follower.is_limited or self._node_id in partition.placement.isr:
             return False
         return self._is_listed(listed, partition.index)
 

@@ -60,10 +60,10 @@ class SessionWatches:
         if known is partition:
             return
         if known is not None:
-            known.unwatch(id(self))
+            known.watches.remove(id(self))
         self._watched[key] = partition
         watch = ReplicaWatch(id(self), self._look_again, partial(self._mark, key), partial(self._on_watermark, key))
-        partition.watch_as_follower(watch)
+        partition.watches.add_replica(watch)
 
     def watched(self, key: PartitionKey) -> Partition | None:
         """Returns the partition that is watched under this key, or None."""
@@ -74,7 +74,7 @@ class SessionWatches:
         self.changed.pop(key, None)
         partition = self._watched.pop(key, None)
         if partition is not None:
-            partition.unwatch(id(self))
+            partition.watches.remove(id(self))
 
     def end(self) -> None:
         """Stops watching all partitions."""

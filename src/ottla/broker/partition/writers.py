@@ -116,7 +116,7 @@ async def _walk(
     found: list[LoggedIds] = []
     epoch, cuts = partition.leader_epoch, partition.cuts
     while offset < end_offset:
-        offset = max(offset, partition.log_start_offset)
+        offset = max(offset, partition.log.start_offset)
         outcome = partition.read_as_follower(offset, WALK_BYTES)
         if isinstance(outcome, ColdRead):
             outcome = await partition.read_cold(outcome)

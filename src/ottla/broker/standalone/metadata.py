@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 from ottla.broker.context import BrokerContext
 from ottla.broker.endpoints import Endpoint, Node
 from ottla.broker.partition.backlog import PartitionBacklog
-from ottla.broker.partition.partition import AnyLog, Partition
+from ottla.broker.partition.partition import Partition
 from ottla.broker.standalone.admin import StandaloneAdmin
 from ottla.broker.standalone.catalog import Catalog, CatalogAccess, CatalogState
 from ottla.broker.standalone.offset_reservations import OffsetReservations
+from ottla.broker.storage.any_log import AnyLog
 from ottla.broker.storage.memory_log import MemoryLog
+from ottla.broker.storage.startup.corrupt_epochs import distrust_epochs_above
 from ottla.broker.topics.topic_configs import TopicConfigs
 from ottla.broker.topics.topics import Topic
 from ottla.protocol.model.durability import Durability
@@ -75,17 +77,18 @@ class StandaloneMetadata:
         context = self._context
         for index in range(len(topic.partitions), total):
             key = LogKey(topic.id, PartitionIndex(index))
+            log = self._log_for(key, topic.config, state)
             partition = Partition(
                 topic,
                 index,
-                self._log_for(key, topic.config, state),
+                log,
                 node_id=context.node_id,
                 leader_epoch=self._leader_epoch,
                 wakeups=context.wakeups,
                 backlog=PartitionBacklog(context.backlog),
             )
             topic.partitions.append(partition)
-            partition.distrust_epochs_to_come()
+            distrust_epochs_above(log, self._leader_epoch)
             context.events.on_role(partition)
         context.events.on_configured(topic)
 

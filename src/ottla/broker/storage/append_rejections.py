@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from ottla.broker.storage.log_resources import LogResources
 from ottla.protocol.model.errors import ErrorCode, Refused
 
-if TYPE_CHECKING:
-    from ottla.broker.storage.file_log import FileLog
+
+class AppendedLog(Protocol):
+    """The state of a log on disk that decides whether it accepts appends."""
+
+    shared: LogResources
+    directory: str
+    failed: OSError | None
+    truncating: bool
 
 
 def sentence_for(error: OSError, directory: str) -> str:
@@ -26,7 +33,7 @@ def full_disk(directory: str) -> str:
     return f"no space left on the disk of {directory}: free some, and writes go on by themselves"
 
 
-def refusal_of_any(log: FileLog) -> Refused | None:
+def refusal_of_any(log: AppendedLog) -> Refused | None:
     """Returns why a log accepts no batch of any size now, or None."""
     if log.failed is not None:
         return Refused(ErrorCode.kafka_storage_error, f"the log has failed: {log.failed}")

@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 
 from ottla.broker.storage.batches import Slice
 from ottla.broker.storage.contract import ColdRead, Damage
+from ottla.broker.storage.damages import Damages
 from ottla.broker.storage.epochs import LeaderEpochs
 from ottla.broker.storage.segment import Segment
 from ottla.broker.storage.startup.batch_walk import (
@@ -37,18 +38,11 @@ class SegmentedLog(Protocol):
     segments: list[Segment]
     start_offset: int
     epochs: LeaderEpochs
+    damages: Damages
 
     @property
     def written_end(self) -> int:
         """The offset up to which the batches are in the segment files."""
-        ...
-
-    def damage_at(self, offset: int) -> Damage | None:
-        """Returns the known damage that covers the offset, or None."""
-        ...
-
-    def add_damage(self, damage: Damage) -> None:
-        """Records damage that a read has found."""
         ...
 
 
@@ -92,7 +86,7 @@ def read_from_segments(
     """Reads whole batches. With `keeps_empty=False`, empty batches are left out. If there are only empty batches so
     far, the slice is empty and continues after them; at the end of the readable range it holds the last one, so that
     the reader learns its position."""
-    damage = log.damage_at(offset)
+    damage = log.damages.at(offset)
     if damage is not None:
         return _refused(damage)
     try:
@@ -212,7 +206,7 @@ def _read_cold(log: SegmentedLog, place: SegmentPosition, wanted: SegmentRead, e
         if place.segment not in log.segments:
             return Slice([], 0, offset)  # it was truncated or expired meanwhile
         damage = describe_damage(place, walk.bad, walk.next_offset)
-        log.add_damage(damage)
+        log.damages.record(damage)
         if damage.first_offset <= offset < damage.next_offset:
             return _refused(damage)
         intact = find_next_valid(place.file, walk.bad.position, place.end, damage.first_offset, place.following_base)

@@ -50,7 +50,7 @@ class Flush:
 
     def begin(self) -> None:
         """Starts the flush. It waits until everything up to its end offset is written, then syncs the segments."""
-        self._log.when_written(self._end_offset, self._sync_segments)
+        self._log.writer.when_written(self._end_offset, self._sync_segments)
 
     def _sync_segments(self) -> None:
         log = self._log
@@ -85,7 +85,7 @@ class Flush:
         def finished(_: None, error: BaseException | None) -> None:
             if error is None:
                 if self._state is not None:
-                    self._log.state_offset = self._end_offset
+                    self._log.durable.state_offset = self._end_offset
                     self._aborted.removals_saved = self._removals
                 self._done(self._point, None)
             elif isinstance(error, DirectoryFailedError):
@@ -121,8 +121,8 @@ class StartMove:
         passed = log.segments[number - 1]
         if log.is_journaled or log.has_ended or not number or log.segments[number].base_offset != start:
             return None
-        known = log.recovery_point
-        if known is not None and known.segment_base >= start and log.state_offset >= start:
+        known = log.durable.recovery_point
+        if known is not None and known.segment_base >= start and log.durable.state_offset >= start:
             return cls(log, known._replace(start_offset=start), None, done)
         if not can_tell_as_of(start, log.producers, log.transactions):
             return None
@@ -140,7 +140,7 @@ class StartMove:
                 self._done(None, error if isinstance(error, DirectoryFailedError) else FlushPostponedError(str(error)))
                 return
             if state is not None:
-                log.state_offset = self._point.offset
+                log.durable.state_offset = self._point.offset
             self._done(self._point, None)
 
         def write_state() -> None:

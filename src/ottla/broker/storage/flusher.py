@@ -218,7 +218,7 @@ class Flusher:
         elif isinstance(error, DirectoryFailedError):
             log.fail(error)
         elif log.failed is None:
-            log.segment_failed(error if isinstance(error, OSError) else OSError(str(error)))
+            log.writer.segment_failed(error if isinstance(error, OSError) else OSError(str(error)))
 
     def _write_checkpoint(self, current: _Round) -> None:
         releases = current.sequence > 0 and not current.keeps_journal
@@ -232,9 +232,9 @@ class Flusher:
                 # needs.
                 self._released = released
                 for log, point in points.items():
-                    log.recovery_point = point
+                    log.durable.recovery_point = point
                     if log not in current.moved:
-                        log.flushed_ms = self._shared.clock.now_ms()
+                        log.durable.flushed_ms = self._shared.clock.now_ms()
                     if not log.is_dirty:
                         self._shared.unsynced.discard(log)
                 if releases and self._shared.journal is not None:

@@ -16,12 +16,16 @@ LAZY_WRITE_MS = 20.0
 """How long a journaled batch may wait for its segment write: long enough to gather many small batches into one call."""
 
 
-class FlushableLog(Protocol):
-    """A log with segment writes to schedule."""
+class ScheduledWriter(Protocol):
+    """The segment writes of a log."""
 
     def write_now(self) -> None:
         """Writes the batches that wait for a larger write."""
         ...
+
+
+class FlushableLog(Protocol):
+    """A log that may be due for a flush."""
 
     def wants_flush(self, now_ms: int) -> bool:
         """Returns whether a flush is due at this wall-clock time."""
@@ -50,36 +54,36 @@ class WriteScheduler:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._soon: list[FlushableLog] = []
+        self._soon: list[ScheduledWriter] = []
         self._soon_scheduled = False
-        self._later: list[FlushableLog] = []
+        self._later: list[ScheduledWriter] = []
         self._later_scheduled = False
 
-    def this_turn(self, log: FlushableLog) -> None:
-        """Writes the log at the end of this turn of the event loop."""
-        self._soon.append(log)
+    def this_turn(self, writer: ScheduledWriter) -> None:
+        """Begins the write at the end of this turn of the event loop."""
+        self._soon.append(writer)
         if not self._soon_scheduled:
             self._soon_scheduled = True
             self._clock.call_soon(self._run_soon)
 
-    def later(self, log: FlushableLog) -> None:
-        """Writes the log within `LAZY_WRITE_MS`."""
-        self._later.append(log)
+    def later(self, writer: ScheduledWriter) -> None:
+        """Begins the write within `LAZY_WRITE_MS`."""
+        self._later.append(writer)
         if not self._later_scheduled:
             self._later_scheduled = True
             self._clock.call_later(LAZY_WRITE_MS, self._run_later)
 
     def _run_soon(self) -> None:
         self._soon_scheduled = False
-        logs, self._soon = self._soon, []
-        for log in logs:
-            log.write_now()
+        writers, self._soon = self._soon, []
+        for writer in writers:
+            writer.write_now()
 
     def _run_later(self) -> None:
         self._later_scheduled = False
-        logs, self._later = self._later, []
-        for log in logs:
-            log.write_now()
+        writers, self._later = self._later, []
+        for writer in writers:
+            writer.write_now()
 
 
 @dataclass(slots=True)

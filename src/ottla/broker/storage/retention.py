@@ -69,8 +69,8 @@ def remove_passed(log: FileLog) -> None:
     """Removes the files below the log's durable start and state."""
     if log.has_ended or log.truncating:
         return
-    point = log.recovery_point
-    left_behind = min(point.start_offset, log.state_offset) if point is not None else 0
+    point = log.durable.recovery_point
+    left_behind = min(point.start_offset, log.durable.state_offset) if point is not None else 0
     # Not before the start is durable: otherwise a restart would find records that the index has dropped.
     log.transactions.remove_below(point.start_offset if point is not None else 0)
     passed = list(takewhile(lambda s: s.end_offset <= left_behind and not s.sealing, log.segments[:-1]))

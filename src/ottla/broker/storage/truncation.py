@@ -17,10 +17,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ottla.broker.storage.compaction.swap import finish as finish_swap
-from ottla.broker.storage.file_log import HEALING_ERRORS, RETRY_FULL_DISK_MS, FileLog
+from ottla.broker.storage.file_log import FileLog
 from ottla.broker.storage.flush import finish_directory
 from ottla.broker.storage.journal import Mutation
 from ottla.broker.storage.segment import LOG_SUFFIX, segment_name
+from ottla.broker.storage.segment_writer import HEALING_ERRORS, RETRY_FULL_DISK_MS
 from ottla.broker.storage.startup.batch_walk import BatchWalk
 from ottla.broker.storage.startup.checkpoint import RecoveryPoint
 from ottla.broker.storage.startup.legacy_indexes import rename_legacy_indexes
@@ -55,7 +56,7 @@ class Truncation:
             self._done(log.failed)
             return
         log.truncating = True
-        log.when_written(log.end_offset, lambda: self._flusher.hold(self._find_cut))
+        log.writer.when_written(log.end_offset, lambda: self._flusher.hold(self._find_cut))
 
     def _find_cut(self, let_flusher_go: Callable[[], None]) -> None:
         self._let_flusher_go = let_flusher_go

@@ -191,7 +191,7 @@ class Housekeeping:
         logs = [log for log in self._context.file_logs() if log.failed is None and log.is_dirty]
         for log in logs:
             written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            log.when_written(log.end_offset, partial(resolve, written, None))
+            log.writer.when_written(log.end_offset, partial(resolve, written, None))
             await written
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         flusher.run(lambda: resolve(done, None), logs, everything=True)

@@ -186,12 +186,13 @@ class LogRecovery:
         settle(changed, sync_all)
         self._files.sync_dir(self._places.logs)
         for log in changed:
-            log.recovery_point = recovery_point_of(log)
-        self.points = {key: log.recovery_point for key, log in self.logs.items() if log.recovery_point is not None}
+            log.durable.recovery_point = recovery_point_of(log)
+        points = {key: log.durable.recovery_point for key, log in self.logs.items()}
+        self.points = {key: point for key, point in points.items() if point is not None}
 
     def _has_changed(self, log: FileLog) -> bool:
         """Whether the log has changed since the checkpoint."""
-        known = log.recovery_point
+        known = log.durable.recovery_point
         if log.key in self.replayed.logs:
             return True
         return log.end_offset > 0 if known is None else known.start_offset != log.start_offset

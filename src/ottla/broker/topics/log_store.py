@@ -10,16 +10,20 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from typing import TypeVar
 
+from ottla.broker.storage.any_log import AnyLog
 from ottla.broker.storage.data_layout import DELETED_SUFFIX, DataLayout, log_name
 from ottla.broker.storage.file_log import FileLog
 from ottla.broker.storage.flusher import Flusher
 from ottla.broker.storage.journal import Journal, JournalEntry, JournalLimits, Mutation, recover
 from ottla.broker.storage.log_resources import LogResources
+from ottla.broker.storage.memory_log import MemoryLog
 from ottla.broker.storage.reserve import SpaceReserve
 from ottla.broker.storage.startup.repair import Repair
 from ottla.broker.storage.startup.replay import ReplaySummary
 from ottla.broker.storage.startup.rescue import Rescue
+from ottla.broker.storage.truncation import Truncation
 from ottla.broker.topics.log_recovery import LogRecovery
+from ottla.ports import Completion
 from ottla.protocol.model.ids import LogKey, TopicId
 from ottla.protocol.model.topic_config import TopicConfig
 
@@ -27,7 +31,8 @@ T = TypeVar("T")
 
 
 class LogStore:
-    """The logs of one broker, with the journal and the flusher they share."""
+    """The logs of one broker, with the journal and the flusher they share. It is also the `LogTruncator` of their
+    partitions."""
 
     def __init__(self, shared: LogResources, data_dir: str, journal_id: bytes, limits: JournalLimits) -> None:
         self.shared = shared
@@ -109,7 +114,7 @@ class LogStore:
         """Lets a journaled log repair itself after a segment failure."""
         if log.is_journaled:
             assert self.flusher is not None
-            log.repair = Repair(log, self.flusher).begin
+            log.writer.repair = Repair(log, self.flusher).begin
         return log
 
     def forget_lost_entries(self) -> None:
@@ -136,7 +141,7 @@ class LogStore:
         self.shared.unsynced.discard(log)
         if self.flusher is not None:
             self.flusher.forget(log)
-        self.shared.tail.forget(log)
+        self.shared.tail.forget(log.writer)
         for segment in log.segments:
             segment.removed = True
 
@@ -159,6 +164,24 @@ class LogStore:
             journaled(journal.failed)
         else:
             journal.append_mutation(log, Mutation.DELETE, 0, journaled)
+
+    def truncate(self, log: AnyLog, offset: int, done: Completion) -> None:
+        """Truncates a log to an offset, or to the start of the batch that holds it."""
+        if isinstance(log, MemoryLog):
+            log.truncate_to(offset)
+            done(None)
+        else:
+            assert self.flusher is not None
+            Truncation(log, self.flusher, offset, done).begin()
+
+    def reset(self, log: AnyLog, offset: int, done: Completion) -> None:
+        """Replaces a log by an empty one that starts at the offset."""
+        if isinstance(log, MemoryLog):
+            log.reset_to(offset)
+            done(None)
+        else:
+            assert self.flusher is not None
+            Truncation(log, self.flusher, offset, done, resets=True).begin()
 
     def _remove_files(self, log: FileLog) -> None:
         """Blocking; runs on a disk thread."""

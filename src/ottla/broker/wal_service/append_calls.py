@@ -150,9 +150,9 @@ class AppendStream(Receiver):
         if isinstance(account, LoggedIds):
             self._wait(account.first_id, account.record_count, account.base_offset, account.end_offset, 0)
         else:
-            failure = WalFailure(Code.UNEXPECTED_END, "it was refused before", offset=begun.partition.log_end_offset)
+            failure = WalFailure(Code.UNEXPECTED_END, "it was refused before", offset=begun.partition.log.end_offset)
             if begun.may_be_trimmed:
-                start = begun.partition.log_start_offset
+                start = begun.partition.log.start_offset
                 failure = WalFailure(Code.TRIMMED, "it is not known: the log was trimmed since", offset=start)
             self._refuse_when_committed(account.first_id, account.record_count, failure)
 
@@ -252,7 +252,7 @@ class AppendStream(Receiver):
         """Rejects ids once the reason is committed: another leader could still undo it (safety: conditional-append)."""
         assert self._begun is not None
         partition = self._begun.partition
-        if partition.log_end_offset <= partition.high_watermark:
+        if partition.log.end_offset <= partition.high_watermark:
             self._refuse(first_id, count, failure)
             return
 
@@ -266,7 +266,7 @@ class AppendStream(Receiver):
                 self._fail(self._logs.failure(self._log, error))
 
         self._waits += 1
-        partition.when_acknowledged(partition.log_end_offset, settled, ALL)
+        partition.when_acknowledged(partition.log.end_offset, settled, ALL)
 
     def _fail_when_committed(self, failure: WalFailure) -> None:
         """Ends the stream for a reason that has to be committed first. Until then it accepts nothing more."""
@@ -276,7 +276,7 @@ class AppendStream(Receiver):
         self._streams.start_task(self._fail_later(begun, failure))
 
     async def _fail_later(self, begun: StreamStart, failure: WalFailure) -> None:
-        error = await committed(begun.partition, begun.partition.log_end_offset)
+        error = await committed(begun.partition, begun.partition.log.end_offset)
         if not self._is_over:
             self._fail(failure if error is ErrorCode.none else self._logs.failure(self._log, error))
 

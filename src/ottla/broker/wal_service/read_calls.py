@@ -100,20 +100,20 @@ class ReadStream(Receiver):
             if outcome.next_offset > offset:
                 self._call.send(encode_read_reply(_reply(partition, request, outcome, offset, until)))
                 offset = outcome.next_offset
-            elif not request.follow and until is not None and until > partition.log_end_offset:
-                return WalFailure(Code.INVALID, f"the log ends at {partition.log_end_offset}, before {until}")
+            elif not request.follow and until is not None and until > partition.log.end_offset:
+                return WalFailure(Code.INVALID, f"the log ends at {partition.log.end_offset}, before {until}")
             else:
                 await self._until_there_is_more(partition, offset)
             await self._until_sent()
         return None
 
     def _refusal(self, partition: Partition, request: ReadRequest, refused: Refused, offset: int) -> WalFailure:
-        start = partition.log_start_offset
+        start = partition.log.start_offset
         if refused.error is not ErrorCode.offset_out_of_range:
             return self._logs.failure(request.log, refused)
         if offset < start:
             return WalFailure(Code.TRIMMED, f"offset {offset} is gone: the log begins at {start}", offset=start)
-        return WalFailure(Code.INVALID, f"offset {offset} is behind the log's end at {partition.log_end_offset}")
+        return WalFailure(Code.INVALID, f"offset {offset} is behind the log's end at {partition.log.end_offset}")
 
     async def _until_sent(self) -> None:
         while self._call.unsent_bytes > UNSENT_BYTES_MAX and not self._call.is_over:
@@ -125,12 +125,12 @@ class ReadStream(Receiver):
         """Waits for a change of what readers may see, or of the leader."""
         self._call.begin()
         self._woken.clear()
-        partition.watch(FetchWatch(id(self), self._woken.set))
+        partition.watches.add(FetchWatch(id(self), self._woken.set))
         try:
             if partition.last_stable_offset <= offset and partition.is_led_here and not partition.deleted:
                 await self._woken.wait()
         finally:
-            partition.unwatch(id(self))
+            partition.watches.remove(id(self))
 
 
 def _size_to_read(offset: int, until: int | None) -> int:

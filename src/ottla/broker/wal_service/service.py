@@ -112,7 +112,7 @@ class WalService:
         if error is not ErrorCode.none or not partition.is_led_here:
             failure = self.logs.failure(request.log, error or ErrorCode.not_leader_or_follower)
             return bytes(encode_numbers(Numbers(failure=failure), 3))
-        numbers = partition.log_start_offset, partition.high_watermark, partition.log.producers.writer_epoch
+        numbers = partition.log.start_offset, partition.high_watermark, partition.log.producers.writer_epoch
         return bytes(encode_numbers(Numbers(numbers), 3))
 
     async def _trim(self, message: bytes) -> bytes:
@@ -144,7 +144,7 @@ class WalService:
         outcome = append_fence(partition, request.number, self.broker.clock.now_ms())
         if isinstance(outcome, Refused):
             return Numbers(failure=self.logs.failure(request.log, outcome))
-        error = await committed(partition, partition.log_end_offset)
+        error = await committed(partition, partition.log.end_offset)
         if error is not ErrorCode.none:
             return Numbers(failure=self.logs.failure(request.log, error))
         if isinstance(outcome, Fenced):

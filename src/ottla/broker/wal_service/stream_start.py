@@ -53,7 +53,7 @@ async def begin(
         return logs.not_led(log)
     refusal = judge_epoch(request.epoch, partition.log.producers.writer_epoch)
     if isinstance(refusal, UnknownEpoch):
-        error = await committed(partition, partition.log_end_offset)
+        error = await committed(partition, partition.log.end_offset)
         return refusal_failure(refusal) if error is ErrorCode.none else logs.failure(log, error)
     fenced = refusal_failure(refusal) if refusal is not None else None
     # From here on no earlier stream of this writer appends anything, so the log's records of this writer are final.
@@ -69,7 +69,7 @@ async def begin(
         if request.acks is Acks.ALL or known is None:
             return WalFailure(Code.UNKNOWN_WRITER, "the log does not know of what this writer has written")
         last_id = settled_id  # acknowledged with less than acks=all, and lost
-    start = partition.log_start_offset
+    start = partition.log.start_offset
     batches = await batches_of(partition, writer_id, settled_id, max(request.from_offset, start))
     if batches is None or not partition.is_led_here:
         return logs.not_led(log)

@@ -90,7 +90,7 @@ async def test_a_consumer_sees_what_is_acknowledged() -> None:
         caller.disk.stall("journal")
         producing = asyncio.ensure_future(caller.produce("t", records=2))
         await asyncio.sleep(0)  # the request is handled up to its wait
-        assert topic.partitions[0].log_end_offset == 2
+        assert topic.partitions[0].log.end_offset == 2
         assert (await _list(caller, LATEST)).offset == 0
         assert (await _list(caller, LATEST, replica_id=2)).offset == 2
         assert not producing.done()

@@ -14,7 +14,7 @@ from ottla.broker.api.api import ConnectionState
 from ottla.broker.api.dispatch import dispatch_run
 from ottla.broker.server.port import RunReplies
 from ottla.broker.server.server import Server
-from ottla.broker.storage import file_log
+from ottla.broker.storage import segment_writer
 from ottla.protocol.model.errors import ErrorCode
 from ottla.protocol.records.produce_run import FindRun, find_run, find_run_plainly
 from ottla.protocol.wire.headers import request_header
@@ -100,8 +100,9 @@ async def test_a_deleted_topic_ends_the_run(durability: str) -> None:
     await bench.create("t", durability=durability)
     await bench.produce("t")
     frames = frames_of(bench, 2)
-    partition = bench.partition("t")
-    await bench.until(bench.admin.delete_topic(partition.topic))
+    topic = bench.broker.topics.get("t")
+    assert topic is not None
+    await bench.until(bench.admin.delete_topic(topic))
     assert dispatch_run(bench.broker, ConnectionState("test"), frames, 0, 1000) == (None, 0)
 
 
@@ -125,19 +126,19 @@ async def test_a_large_run_does_not_wait_for_the_end_of_the_turn(monkeypatch: py
 
 
 async def test_a_cache_log_writes_a_large_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_log, "EARLY_WRITE_BYTES", 10_000)
+    monkeypatch.setattr(segment_writer, "EARLY_WRITE_BYTES", 10_000)
     bench = BrokerBench()
     await bench.create("t", durability="cache")
     await bench.produce("t")
     await bench.settle()
     writes: list[int] = []
-    write_now = file_log.FileLog.write_now
+    write_now = segment_writer.SegmentWriter.write_now
 
-    def note_and_write(log: file_log.FileLog) -> None:
-        writes.append(log.end_offset)
-        write_now(log)
+    def note_and_write(writer: segment_writer.SegmentWriter) -> None:
+        writes.append(bench.partition("t").log.end_offset)
+        write_now(writer)
 
-    monkeypatch.setattr(file_log.FileLog, "write_now", note_and_write)
+    monkeypatch.setattr(segment_writer.SegmentWriter, "write_now", note_and_write)
     small = await waiting_run(bench, 2)
     assert writes == []
     large = await waiting_run(bench, 2, value=bytes(6000))

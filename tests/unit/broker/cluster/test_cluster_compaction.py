@@ -61,7 +61,7 @@ def log_of(bench: ClusterBench, number: int) -> FileLog:
 
 
 def until_compacted(bench: ClusterBench, numbers: list[int], offset: int) -> None:
-    bench.until(lambda: all(log_of(bench, number).compacted_end >= offset for number in numbers))
+    bench.until(lambda: all(log_of(bench, number).durable.compacted_end >= offset for number in numbers))
 
 
 def test_every_replica_compacts_and_any_may_lead(bench: ClusterBench) -> None:

@@ -36,7 +36,7 @@ class Fallen:
         bench.run(bench.create("orders", min_insync_replicas="2", unclean_leader_election_enable=unclean))
         bench.until_in_sync("orders")
         self.leader = bench.leader("orders")
-        replicas = bench.partition(self.leader, "orders").replicas
+        replicas = bench.partition(self.leader, "orders").placement.replicas
         self.behind, self.eligible = (number for number in replicas if number != self.leader)
         (self.stranger,) = set(bench.ids) - set(replicas)
         bench.run(bench.write("orders", FIRST))
@@ -143,7 +143,7 @@ def test_memory_begins_anew_though_a_replica_that_fell_behind_has_something(benc
     bench.until_in_sync("orders")
     bench.run(bench.write("orders", FIRST))
     leader = bench.leader("orders")
-    behind, other = (number for number in bench.partition(leader, "orders").replicas if number != leader)
+    behind, other = (number for number in bench.partition(leader, "orders").placement.replicas if number != leader)
     alone = [bench.name(number) for number in bench.ids if number != behind]
     fault = bench.world.network.cut([bench.name(behind)], alone)
     bench.run(bench.write("orders", SECOND))

@@ -16,9 +16,8 @@ def test_nothing_is_fetched_from_a_leader_that_comes_after_the_stop() -> None:
         bench.run(bench.write(TOPIC, [b"before"]))
         first = bench.leader(TOPIC)
         # The next replica in order is elected.
-        other, stopped = (number for number in bench.partition(first, TOPIC).replicas if number != first)
-        cluster = bench.cluster(stopped)
-        stopping = bench.host(stopped).spawn(cluster.abandon())
+        other, stopped = (number for number in bench.partition(first, TOPIC).placement.replicas if number != first)
+        stopping = bench.host(stopped).spawn(bench.cluster(stopped).abandon())
         bench.until(stopping.done)
         bench.kill(first)
         bench.until(lambda: bench.leader(TOPIC) == other)

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import cast
 
 import pytest
 
+from ottla.broker.cluster.replica_fetcher import ReplicaFetcher
 from ottla.broker.cluster.replication_lanes import (
     CATCH_UP,
-    LAGGING_FROM_BYTES,
     LIVE,
-    LIVE_BELOW_BYTES,
     ROUND_BYTES_MAX,
     ROUND_BYTES_MIN,
-    Lag,
     Pace,
 )
+from ottla.broker.cluster.roles import PartitionRoles
+from ottla.broker.partition.follower_lag import LAGGING_FROM_BYTES, LIVE_BELOW_BYTES, Lag
+from ottla.broker.partition.partition import Partition
 from ottla.sim.world import SimWorld
 from tests.support.sim_cluster import ClusterBench
 
 LARGE = 200_000
+
+
+def fetcher_of(partition: Partition) -> ReplicaFetcher | None:
+    return cast("PartitionRoles", partition.events).fetchers.of(partition)
 
 
 def test_who_has_everything_is_live() -> None:
@@ -95,8 +101,9 @@ def test_a_replica_that_was_away_catches_up_beside_the_live_ones_and_joins_them(
     def is_back() -> bool:
         old, live = bench.find(away, "old"), bench.find(away, "live")
         for partition in (old, live):
-            if partition is not None and partition.following is not None and partition.following.fetcher is not None:
-                lanes.add((partition.topic.name, partition.following.fetcher.lane))
+            fetcher = fetcher_of(partition) if partition is not None else None
+            if partition is not None and fetcher is not None:
+                lanes.add((partition.topic.name, fetcher.lane))
         return len(bench.isr("old")) == len(bench.isr("live")) == 3
 
     bench.until(is_back)
@@ -112,11 +119,11 @@ def test_a_new_partition_does_not_wait_for_the_silence_of_the_others(bench: Clus
     bench.until_in_sync("first")
     bench.world.run_for(2)
     follower = next(number for number in bench.ids if number != bench.leader("first"))
-    following = bench.partition(follower, "first").following
-    assert following is not None
-    assert following.fetcher is not None
-    connection = following.fetcher.connection
+    fetcher = fetcher_of(bench.partition(follower, "first"))
+    assert fetcher is not None
+    connection = fetcher.connection
     bench.run(bench.create("second", partitions=3))
     for index in range(3):
         bench.run(bench.write("second", [b"1"], index), timeout_s=0.3)
-    assert following.fetcher.connection is connection
+    assert fetcher_of(bench.partition(follower, "first")) is fetcher
+    assert fetcher.connection is connection

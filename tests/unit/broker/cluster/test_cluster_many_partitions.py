@@ -12,8 +12,8 @@ import pytest
 
 from ottla.broker.api.fetch_partitions import FetchEvaluator
 from ottla.broker.broker import Broker
-from ottla.broker.cluster.follower_partition import FollowerPartition
 from ottla.broker.cluster.metadata import ClusterMetadata
+from ottla.broker.partition.follower_partition import FollowerPartition
 from ottla.broker.partition.partition import Partition
 from ottla.client.producer.producer import Producer
 from ottla.net.apis import open_connection
@@ -202,7 +202,7 @@ def test_a_session_that_ends_or_forgets_is_not_told_any_more(bench: ClusterBench
     leader, follower, (first, second) = two_of_a_leader(bench)
 
     def told() -> list[int]:
-        return [len(partition._replica_watches) for partition in (first, second)]
+        return [len(partition.watches._replicas) for partition in (first, second)]
 
     before = told()
 

@@ -56,7 +56,7 @@ def with_data(bench: ClusterBench, topic: str) -> tuple[int, int]:
     bench.until_in_sync(topic, count=2)
     bench.run(bench.write(topic, [bytes([number]) * VALUE_BYTES for number in range(MOVED_BYTES // VALUE_BYTES)]))
     leader = bench.leader(topic)
-    there = bench.partition(leader, topic).replicas
+    there = bench.partition(leader, topic).placement.replicas
     return leader, next(number for number in bench.ids if number not in there)
 
 

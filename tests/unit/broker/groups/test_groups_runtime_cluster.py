@@ -125,7 +125,7 @@ def test_a_coordinator_serves_only_what_is_committed(bench: GroupsCluster) -> No
     bench.ready()
     bench.get(commit("g", 1))
     index, old = bench.index_of("g"), bench.coordinator()
-    end = bench.partition(old, OFFSETS_TOPIC, index).log_end_offset + 1
+    end = bench.partition(old, OFFSETS_TOPIC, index).log.end_offset + 1
     followers = [number for number in bench.ids if number != old]
     asked = bench.start(old, bench.broker(old).groups.ask(commit("g", 2), "g"))
 

@@ -12,6 +12,7 @@ from ottla.broker.metrics import group_metrics as of_groups
 from ottla.broker.metrics.group_metrics import GroupLags
 from ottla.broker.metrics.page import Page
 from ottla.broker.metrics.slices import Slices
+from ottla.broker.partition.record_deletion import advance_log_start
 from tests.support.handlers_caller import Caller, calling
 from tests.support.metrics_reading import Scraped
 
@@ -56,7 +57,7 @@ async def test_records_that_are_deleted_are_nobodys_lag(monkeypatch: pytest.Monk
     async with committed(monkeypatch, [CommittedOffset("g", "t", 0, 2, 0)]) as caller:
         topic = caller.broker.topics.get("t")
         assert topic is not None
-        await topic.partitions[0].delete_records(6)
+        await advance_log_start(topic.partitions[0], 6)
         assert (await page_of(GroupLags(caller.broker))).value("ottla_group_lag_records") == 4
 
 
@@ -94,7 +95,7 @@ async def test_cold_reads_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     async with committed(monkeypatch, offsets) as caller:
         await caller.broker.housekeeping.flush_everything()
         for log in caller.broker.context.file_logs():
-            caller.broker.context.shared.tail.forget(log)
+            caller.broker.context.shared.tail.forget(log.writer)
         monkeypatch.setattr("ottla.sim.files.SimFile.read_cached", lambda *_: None)
         lags = GroupLags(caller.broker)
         page = await page_of(lags)

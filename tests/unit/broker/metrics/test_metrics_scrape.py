@@ -84,7 +84,7 @@ async def test_what_is_wrong_is_told() -> None:
         assert shared.journal is not None
         topic.partitions[1].log.failed = shared.journal.failed = OSError("no disk")
         shared.reserve.is_held = False
-        topic.partitions[2].replicas = (1, 2)
+        topic.partitions[2].placement.replicas = (1, 2)
         page = await page_of(watched)
         assert [page.value(name) for name in names] == [1, 1, 1, 1]
         topic.partitions[1].log.failed = shared.journal.failed = None

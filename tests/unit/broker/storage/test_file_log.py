@@ -220,7 +220,7 @@ def test_a_failed_log_refuses_and_serves() -> None:
     assert isinstance(bench.append(), Refused)
     assert bench.log().acknowledged_end == 5
     assert bench.read_all() == batches
-    bench.shared.tail.forget(bench.log())
+    bench.shared.tail.forget(bench.log().writer)
     assert bench.read_all() == batches
 
 
@@ -293,17 +293,17 @@ def test_the_tail_gives_up_only_what_is_written() -> None:
 
 def test_one_log_that_stands_still_does_not_make_the_others_stay() -> None:
     bench = LogBench("disk", "cache", tail_bytes=5000)
-    bench.log(0).freeze_writes()
+    bench.log(0).writer.freeze()
     batches = bench.fill(0, batches=5)
     others: list[bytes] = []
     for _ in range(50):
         others += bench.fill(1, batches=5)
     assert bench.shared.tail.size_bytes <= 5000
     assert bench.read_all(0) == batches
-    bench.log(0).thaw_writes(0)
+    bench.log(0).writer.thaw(0)
     bench.settle()
     others += bench.fill(1, batches=40)
-    assert not bench.log(0).tail.covers(0), "its turn came again"
+    assert not bench.log(0).writer.tail.covers(0), "its turn came again"
     assert (bench.read_all(0), bench.read_all(1)) == (batches, others)
 
 
@@ -314,7 +314,7 @@ def test_what_is_being_sent_outlives_its_place_in_the_tail() -> None:
     part = bench.log().read(0, 1000, 1)
     assert isinstance(part, Slice)
     bench.fill(batches=30)
-    assert not bench.log().tail.covers(0)
+    assert not bench.log().writer.tail.covers(0)
     assert b"".join(part.buffers) == first
 
 
@@ -325,7 +325,7 @@ def test_a_forgotten_log_leaves_no_bytes_behind() -> None:
     bench.settle()
     bench.fill(1, batches=50)
     assert 0 < bench.shared.tail.size_bytes <= 3000
-    tail = bench.log(1).tail
+    tail = bench.log(1).writer.tail
     assert bench.shared.tail.size_bytes == tail.size_bytes + len(tail) * ENTRY_BYTES
 
 
@@ -351,7 +351,7 @@ def test_a_tail_of_nothing() -> None:
 def test_a_cold_read_is_a_read() -> None:
     bench = LogBench("disk")
     batches = bench.fill(batches=3)
-    bench.shared.tail.forget(bench.log())
+    bench.shared.tail.forget(bench.log().writer)
     bench.disk.drop_page_cache()
     read = bench.log().read(1, 1, 3)
     assert isinstance(read, ColdRead)
@@ -365,7 +365,7 @@ def test_a_cold_read_is_a_read() -> None:
 def test_an_error_of_the_disk_in_a_cold_read_is_an_error() -> None:
     bench = LogBench("disk")
     bench.fill(batches=3)
-    bench.shared.tail.forget(bench.log())
+    bench.shared.tail.forget(bench.log().writer)
     bench.disk.drop_page_cache()
     read = bench.log().read(1, 1, 3)
     assert isinstance(read, ColdRead)

@@ -18,7 +18,7 @@ def cooled(bench: LogBench, temperature: str) -> None:
     """Flushes everything, so that reads come from where the test wants."""
     bench.flush()
     if temperature != "tail":
-        bench.shared.tail.forget(bench.log())
+        bench.shared.tail.forget(bench.log().writer)
     if temperature == "disk":
         bench.disk.drop_page_cache()
 

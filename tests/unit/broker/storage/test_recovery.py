@@ -41,7 +41,7 @@ def test_a_segment_never_holds_what_the_journal_does_not() -> None:
     bench.disk.stall("journal")
     for _ in range(5):
         bench.append()
-    bench.log().write_now()
+    bench.log().writer.write_now()
     bench.settle()
     assert bench.log().acknowledged_end == bench.log().written_end == 10
     bench.disk.release("journal")

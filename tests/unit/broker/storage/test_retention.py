@@ -455,7 +455,7 @@ def test_a_file_whose_end_is_being_cut_is_not_used_again(durability: str) -> Non
     seals.let_go()
     bench.settle()
     assert bench.read_all() == batches
-    bench.shared.tail.forget(bench.log())
+    bench.shared.tail.forget(bench.log().writer)
     assert bench.read_all() == batches
     expire_everything(bench)
     assert recycled_files(bench), "once they are sealed they go round"
@@ -465,7 +465,7 @@ def test_a_file_that_is_being_read_is_not_used_again() -> None:
     bench = LogBench("disk", settings={"retention_ms": "1000"})
     batches = bench.fill(batches=100)
     bench.flush()
-    bench.shared.tail.forget(bench.log())
+    bench.shared.tail.forget(bench.log().writer)
     bench.disk.drop_page_cache()
     log = bench.log()
     reads = [log.read(segment.base_offset, 10_000, 100) for segment in log.segments]

@@ -113,7 +113,7 @@ def test_a_flush_that_had_begun_does_not_bring_the_old_point_back(durability: st
     bench.disk.release("sync")
     bench.settle()
     assert done == [None]
-    point = bench.log().recovery_point
+    point = bench.log().durable.recovery_point
     assert point is not None
     assert point.offset == 10
     others = bench.fill(batches=3)
@@ -159,7 +159,7 @@ def test_a_reader_that_was_under_way_sees_no_damage(durability: str) -> None:
     bench = LogBench(durability)
     batches = bench.fill(batches=60)
     bench.flush()
-    bench.shared.tail.forget(bench.log())
+    bench.shared.tail.forget(bench.log().writer)
     bench.disk.drop_page_cache()
     reads = [bench.log().read(offset, 100_000, 60) for offset in range(0, 60, 7)]
     truncate(bench, 20)

@@ -119,7 +119,7 @@ def fill(bench: GroupsCluster, group: str, *, factor: int = 3, **configs: str) -
 def starts(bench: GroupsCluster) -> set[int]:
     """The start offsets of all running replicas."""
     found = [bench.find(number, TOPIC) for number in bench.ids]
-    return {each.log_start_offset for each in found if each is not None and each.log.failed is None}
+    return {each.log.start_offset for each in found if each is not None and each.log.failed is None}
 
 
 def archive(bench: GroupsCluster, group: str, offset: int) -> None:

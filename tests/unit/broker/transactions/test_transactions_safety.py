@@ -166,7 +166,7 @@ def test_what_is_known_of_transactions_outlives_their_records(bench: ClusterBenc
     bench.until_in_sync(TOPIC)
     for number in bench.ids:
         partition = bench.partition(number, TOPIC)
-        assert partition.log_start_offset == 3
+        assert partition.log.start_offset == 3
         assert [each.producer_id for each in partition.log.transactions.open_transactions()] == [session.producer[0]]
 
     async def late() -> ErrorCode:

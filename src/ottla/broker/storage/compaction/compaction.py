@@ -21,9 +21,10 @@ from ottla.broker.storage.compaction.mark import write_mark
 from ottla.broker.storage.compaction.plan import Plan, groups_of
 from ottla.broker.storage.compaction.segment_pieces import UncleanableError
 from ottla.broker.storage.compaction.segment_rewrite import SegmentRewrite, fill_map
-from ottla.broker.storage.file_log import HEALING_ERRORS, FileLog
+from ottla.broker.storage.file_log import FileLog
 from ottla.broker.storage.reserve import RESERVE_BYTES
 from ottla.broker.storage.segment import Segment
+from ottla.broker.storage.segment_writer import HEALING_ERRORS
 from ottla.ports import FileSystem
 from ottla.protocol.records.errors import CorruptRecords, TooLarge
 from ottla.protocol.records.key_map import AnyKeyMap, Sifting, keys_that_fit, new_key_map
@@ -294,7 +295,7 @@ class Compaction:
         for segment in group:
             segment.be_replaced()
         # Otherwise readers of the tail cache would find deleted records.
-        self.log.shared.tail.forget_below(self.log, fresh.end_offset)
+        self.log.shared.tail.forget_below(self.log.writer, fresh.end_offset)
 
     def _on_swap_failed(self, error: BaseException) -> None:
         """Fails the log, because it is unknown which names are durable. The next start completes the swap."""
@@ -313,7 +314,7 @@ class Compaction:
 
         def written(_: None, error: BaseException | None) -> None:
             if error is None:
-                log.compacted_end = upto
+                log.durable.compacted_end = upto
                 log.transactions.aborted.remove_ended_at(self._decided.forgotten)
                 self._end(CompactionResult.DONE)
             else:

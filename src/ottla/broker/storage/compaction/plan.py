@@ -49,7 +49,7 @@ def plan_for(log: FileLog, last_stable_offset: int, now_ms: int) -> Plan | None:
     """Returns a plan, or None if there is nothing to compact now. It includes nothing at or above the last stable
     offset."""
     segments = _cleanable(log, last_stable_offset, now_ms)
-    dirty_from = max(log.compacted_end, segments[0].base_offset) if segments else 0
+    dirty_from = max(log.durable.compacted_end, segments[0].base_offset) if segments else 0
     dirty = [segment for segment in segments if segment.end_offset > dirty_from]
     if not dirty:
         return None
@@ -65,10 +65,10 @@ def plan_for(log: FileLog, last_stable_offset: int, now_ms: int) -> Plan | None:
 
 
 def _cleanable(log: FileLog, last_stable_offset: int, now_ms: int) -> list[Segment]:
-    point = log.recovery_point
+    point = log.durable.recovery_point
     if point is None or not log.config.is_compacted or log.has_ended or log.truncating:
         return []
-    upto = min(last_stable_offset, point.offset, log.state_offset)
+    upto = min(last_stable_offset, point.offset, log.durable.state_offset)
     found: list[Segment] = []
     for segment in log.segments[:-1]:
         if segment.end_offset > upto or segment.base_offset >= point.segment_base:

@@ -15,7 +15,8 @@ lack.
                 journal.release(sequence)
 
 The modules: `format` (the bytes of a block), `group` (the contents of one write), `ring` and `ring_files` (where it is
-written), `journal` (when it is written), `recovery` and `scan` (reading it back).
+written), `block_chain` (how blocks refer to each other), `journal` (when they are written), `recovery` and `scan`
+(reading them back).
 """
 
 from __future__ import annotations

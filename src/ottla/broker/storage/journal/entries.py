@@ -28,10 +28,10 @@ def pack_appends_plainly(into: bytearray, at: int, packed_key: bytes, batches: S
 
 def _best() -> PackAppends:
     try:
-        from ottla.broker.storage.journal import _entries
+        from ottla.broker.storage.journal._entries import pack_appends_into
     except ImportError:
         return pack_appends_plainly
-    return _entries.pack_appends_into
+    return pack_appends_into
 
 
 pack_appends_into: PackAppends = _best()

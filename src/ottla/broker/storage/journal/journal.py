@@ -18,12 +18,11 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from ottla.broker.storage.journal.block_chain import BlockChain
 from ottla.broker.storage.journal.entries import pack_appends_into
 from ottla.broker.storage.journal.format import (
     BLOCK_HEADER_BYTES,
     ENTRY_BYTES,
-    JOURNAL_ID_BYTES,
-    BlockHeader,
     Mutation,
     pack_entry_into,
     padded,
@@ -65,12 +64,10 @@ class Journal:
     def __init__(
         self, queue: DiskQueue, clock: Clock, ring: Ring, journal_id: bytes, released: int, limits: JournalLimits
     ) -> None:
-        if len(journal_id) != JOURNAL_ID_BYTES:
-            raise ValueError(f"a journal id has {JOURNAL_ID_BYTES} bytes")
         self._queue = queue
         self._clock = clock
         self._ring = ring
-        self._journal_id = journal_id
+        self._chain = BlockChain(journal_id)
         self._early_bytes = limits.early_bytes
         self._group_bytes_limit = limits.group_bytes_max
         self._group_bytes_max = min(limits.group_bytes_max, ring.largest_file_bytes)
@@ -80,7 +77,6 @@ class Journal:
         self._spare_groups: list[Group] = []
         self._in_flight: deque[tuple[Group, RingFile, float]] = deque()
         """Groups given to the disk, oldest first, each with its file and the time at which it was queued."""
-        self._previous_place = 0, 0
         self._busy = False
         """True if a write is in flight, about to start, or waiting for space in the ring."""
         self._starts_soon = False
@@ -283,20 +279,7 @@ class Journal:
             return
         self._take(group)
         file, offset = place
-        header = BlockHeader(
-            journal_id=self._journal_id,
-            file_number=file.number,
-            offset=offset,
-            lap=file.lap,
-            sequence=sequence,
-            durable_sequence=sequence - 1,
-            previous_file_number=self._previous_place[0],
-            previous_offset=self._previous_place[1],
-            block_bytes=block_bytes,
-            entry_count=group.entry_count,
-            entries_crc=0,
-        )
-        self._previous_place = file.number, offset
+        header = self._chain.next_header(file, offset, sequence, block_bytes, group.entry_count)
         self._in_flight.append((group, file, self._clock.seconds()))
         self._queue.write(file.file, offset, group.seal(header), self._on_written)
 

@@ -8,8 +8,9 @@ unnoticed. They are reported as damage when a neighbouring batch or the cluster 
 
 from __future__ import annotations
 
+from ottla.broker.storage.any_log import AnyLog
 from ottla.broker.storage.contract import Damage
-from ottla.broker.storage.file_log import FileLog
+from ottla.broker.storage.memory_log import MemoryLog
 from ottla.broker.storage.startup.batch_walk import WalkedBatch
 from ottla.broker.storage.startup.state_file import LogState
 
@@ -25,9 +26,10 @@ def name_wrong_epoch(path: str, found: WalkedBatch, previous_offset: int, state:
     return Damage(path, found.position, previous_offset, header.base_offset, reason)
 
 
-def distrust_epochs_above(log: FileLog, leader_epoch: int) -> None:
-    """Drops learned epochs above `leader_epoch`, the latest one that any leader has had, and records the damage."""
-    if log.epochs.latest <= leader_epoch:
+def distrust_epochs_above(log: AnyLog, leader_epoch: int) -> None:
+    """Drops learned epochs above `leader_epoch`, the latest one that any leader has had, and records the damage. A log
+    in memory has learned none."""
+    if isinstance(log, MemoryLog) or log.epochs.latest <= leader_epoch:
         return
     reason = f"leader epoch {log.epochs.latest} has not come yet, it is {leader_epoch}"
     begin = log.end_offset
@@ -35,4 +37,4 @@ def distrust_epochs_above(log: FileLog, leader_epoch: int) -> None:
         begin = log.epochs.start_of(log.epochs.latest)
         log.epochs.truncate_from(begin)
     if begin < log.end_offset:
-        log.add_damage(Damage(log.active.path, log.active.appended_end, begin, log.end_offset, reason))
+        log.damages.record(Damage(log.active.path, log.active.appended_end, begin, log.end_offset, reason))

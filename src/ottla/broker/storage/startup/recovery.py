@@ -96,11 +96,11 @@ def open_file_log(
         state = _trim_state(opening, state, segments)
     state = _complete_state(opening, state, segments, start_offset)
     log = FileLog(shared, key, directory, config, segments, state, start_offset)
-    log.recovery_point = point
-    log.state_offset = min(state_offset, state.offset)
-    log.compacted_end = load_mark(files, directory, log.end_offset)
+    log.durable.recovery_point = point
+    log.durable.state_offset = min(state_offset, state.offset)
+    log.durable.compacted_end = load_mark(files, directory, log.end_offset)
     for damage in opening.damages:
-        log.add_damage(damage)
+        log.damages.record(damage)
     return log
 
 

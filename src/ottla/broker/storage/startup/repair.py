@@ -11,8 +11,9 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING
 
-from ottla.broker.storage.file_log import RETRY_FULL_DISK_MS, FileLog
+from ottla.broker.storage.file_log import FileLog
 from ottla.broker.storage.segment import REWRITE_SUFFIX, Segment
+from ottla.broker.storage.segment_writer import RETRY_FULL_DISK_MS
 from ottla.broker.storage.startup.batch_walk import BatchWalk
 from ottla.broker.storage.startup.rescue import standing_entries
 from ottla.ports import DataFile
@@ -38,7 +39,7 @@ class Repair:
         self._running = True
         log = self._log
         log.shared.report(f"{log.directory}: a segment failed ({error}); it is written anew from the journal")
-        log.freeze_writes()
+        log.writer.freeze()
         self._rewrite()
 
     def _rewrite(self) -> None:
@@ -46,7 +47,7 @@ class Repair:
         memory."""
         log = self._log
         target = log.acknowledged_end
-        sizes = {s: log.bytes_below(target, s) for s in log.segments if s.synced_end < s.appended_end}
+        sizes = {s: log.writer.bytes_below(target, s) for s in log.segments if s.synced_end < s.appended_end}
         suspect = [segment for segment, size in sizes.items() if size > 0]
 
         allocated = {segment: max(segment.allocated_end, sizes[segment]) for segment in suspect}
@@ -67,7 +68,7 @@ class Repair:
                 return
             for segment, file in files.items():
                 segment.replace_file(file, sizes[segment], allocated[segment])
-            log.thaw_writes(target)
+            log.writer.thaw(target)
             self._flusher.run(logs=[log])
 
         log.shared.disk.sync_queue.call(rewrite, done)

@@ -119,8 +119,8 @@ def damage_at_end(log: FileLog, first_offset: int, next_offset: int, reason: str
 def go_on_above(log: FileLog, damage: Damage) -> None:
     """Continues a log above offsets that are lost. The loss is recorded, so that no reader skips it silently, and the
     offsets are not assigned to other records (safety: one-history)."""
-    log.add_damage(damage)
+    log.damages.record(damage)
     log.end_offset = damage.next_offset
     log.on_journaled(log.end_offset)
-    log.thaw_writes(log.end_offset)
+    log.writer.thaw(log.end_offset)
     log.roll()

@@ -125,7 +125,7 @@ class Rescue:
     def begin(self, log: FileLog, end_offset: int, done: Callable[[BaseException | None], None]) -> None:
         """Copies everything below `end_offset` that no checkpoint covers. Once `done` is called without an error, it is
         durable outside the journal; after an error, the journal has to keep it."""
-        point = log.recovery_point
+        point = log.durable.recovery_point
         first = max(self._ends.get(log.key, 0), point.offset if point is not None else 0)
         if first >= end_offset:
             done(None)

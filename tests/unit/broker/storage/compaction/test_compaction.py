@@ -33,7 +33,7 @@ def test_the_last_record_of_each_key_stays() -> None:
     log.compact()
     log.check()
     assert len(log.records()) == 4
-    assert log.bench.log().compacted_end > 80
+    assert log.bench.log().durable.compacted_end > 80
 
 
 def test_after_a_restart_it_is_the_same_log() -> None:
@@ -42,12 +42,12 @@ def test_after_a_restart_it_is_the_same_log() -> None:
         log.put("a", "b", "c")
     log.roll()
     log.compact()
-    before, compacted_end = log.bench.read_all(), log.bench.log().compacted_end
+    before, compacted_end = log.bench.read_all(), log.bench.log().durable.compacted_end
     log.bench.crash("none")
     log.start()
     log.check()
     assert log.bench.read_all() == before
-    assert log.bench.log().compacted_end == compacted_end
+    assert log.bench.log().durable.compacted_end == compacted_end
 
 
 def test_small_segments_become_one() -> None:
@@ -180,17 +180,17 @@ def test_it_waits_until_enough_is_dirty() -> None:
     log.roll()
     log.compact()
     assert log.compactor.outcomes
-    end = log.bench.log().compacted_end
+    end = log.bench.log().durable.compacted_end
     assert end > 0
     log.put(*[f"key {number}" for number in range(20)])
     log.roll()
     log.compact()
-    assert log.bench.log().compacted_end == end
+    assert log.bench.log().durable.compacted_end == end
     for number in range(60):
         log.put(f"key {number}")
     log.roll()
     log.compact()
-    assert log.bench.log().compacted_end > end
+    assert log.bench.log().durable.compacted_end > end
 
 
 def test_young_records_stay_out_of_it() -> None:

@@ -86,10 +86,10 @@ def test_a_truncation_below_what_is_compacted(moment: int) -> None:
     log.bench.settle()
     assert done == [None]
     assert log.bench.log().end_offset <= 33
-    assert log.bench.log().compacted_end <= log.bench.log().end_offset
+    assert log.bench.log().durable.compacted_end <= log.bench.log().end_offset
     assert log.bench.log().damages == []
     log.check_offsets()
-    assert log.bench.log().compacted_end == 0 or not log.bench.disk.files.exists(log.bench.path(MARK_FILE))
+    assert log.bench.log().durable.compacted_end == 0 or not log.bench.disk.files.exists(log.bench.path(MARK_FILE))
     before = log.bench.read_all()
     log.bench.crash("none")
     log.start()
@@ -99,12 +99,12 @@ def test_a_truncation_below_what_is_compacted(moment: int) -> None:
 def test_a_truncation_below_the_mark_forgets_it() -> None:
     log = filled()
     log.compact()
-    assert log.bench.log().compacted_end > 50
+    assert log.bench.log().durable.compacted_end > 50
     done: list[OSError | None] = []
     Truncation(log.bench.log(), log.bench.flusher, 33, done.append).begin()
     log.bench.settle()
     assert done == [None]
-    assert log.bench.log().compacted_end == 0
+    assert log.bench.log().durable.compacted_end == 0
     assert MARK_FILE not in log.bench.names()
 
 
@@ -143,8 +143,8 @@ def test_retention_leaves_segments_alone_that_change_places() -> None:
     while not file_log.segments[0].sealing and log.compactor.is_running:
         assert log.bench.clock.run_one()
     assert file_log.segments[0].sealing
-    assert file_log.recovery_point is not None
-    assert file_log.recovery_point.start_offset == group_end
+    assert file_log.durable.recovery_point is not None
+    assert file_log.durable.recovery_point.start_offset == group_end
     remove_passed(file_log)
     log.bench.settle()
     assert not log.compactor.is_running

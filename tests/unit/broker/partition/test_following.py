@@ -7,8 +7,9 @@ from typing import cast
 
 import pytest
 
-from ottla.broker.cluster.follower_partition import FollowerPartition
+from ottla.broker.partition.follower_partition import FollowerPartition
 from ottla.broker.partition.partition import Partition, Role
+from ottla.broker.storage.any_log import AnyLog
 from ottla.broker.storage.memory_log import MemoryLog
 from ottla.machines.controller.state import Member
 from ottla.ports import Completion
@@ -18,24 +19,21 @@ from tests.support.sim_broker import BrokerBench
 from tests.support.sim_logs import batch_of
 
 EPOCH = 5
+BYTES_MAX = 1 << 20
 
 
 @dataclass
 class Cuts:
-    """Stands in for the cluster's broker: it truncates a partition's log, and the test completes it."""
+    """Truncates logs. The test says when a truncation is durable."""
 
     due: list[tuple[str, int, Completion]] = field(default_factory=list)
 
-    def on_follower_acknowledged(self, partition: Partition) -> None: ...
-
-    def on_log_failed(self, partition: Partition) -> None: ...
-
-    def truncate_log(self, partition: Partition, offset: int, done: Completion) -> None:
-        cast("MemoryLog", partition.log).truncate_to(offset)
+    def truncate(self, log: AnyLog, offset: int, done: Completion) -> None:
+        cast("MemoryLog", log).truncate_to(offset)
         self.due.append(("truncate", offset, done))
 
-    def reset_log(self, partition: Partition, offset: int, done: Completion) -> None:
-        cast("MemoryLog", partition.log).reset_to(offset)
+    def reset(self, log: AnyLog, offset: int, done: Completion) -> None:
+        cast("MemoryLog", log).reset_to(offset)
         self.due.append(("reset", offset, done))
 
 
@@ -43,9 +41,8 @@ class Bench:
     def __init__(self, partition: Partition) -> None:
         self.cuts = Cuts()
         self.partition = partition
-        self.partition.events = self.cuts
         self.partition.role = Role.FOLLOWER
-        self.following = FollowerPartition(partition, Member(2, 1), EPOCH, 0)
+        self.following = FollowerPartition(partition, self.cuts, Member(2, 1), EPOCH, 0)
         self.partition.following = self.following
         self.partition.leader_epoch = EPOCH
 
@@ -58,13 +55,13 @@ class Bench:
         error: ErrorCode = ErrorCode.none,
         diverging: tuple[int, int] | None = None,
     ) -> ErrorCode:
-        asked = self.following.next_fetch()
+        asked = self.following.next_fetch(BYTES_MAX)
         assert asked is not None
         return self.following.take(asked, answer(records, watermark, start, error, diverging))
 
     @property
     def ends(self) -> tuple[int, int]:
-        return self.partition.log_end_offset, self.partition.high_watermark
+        return self.partition.log.end_offset, self.partition.high_watermark
 
 
 def answer(
@@ -91,7 +88,7 @@ async def bench() -> Bench:
 async def test_it_takes_what_follows_on_and_shows_no_more_than_it_has(bench: Bench) -> None:
     assert bench.take(batch(0, 3) + batch(3, 2), watermark=9) is ErrorCode.none
     assert bench.ends == (5, 5)
-    asked = bench.following.next_fetch()
+    asked = bench.following.next_fetch(BYTES_MAX)
     assert asked is not None
     assert (asked.fetch_offset, asked.last_fetched_epoch, asked.current_leader_epoch) == (5, EPOCH, EPOCH)
 
@@ -111,7 +108,7 @@ async def test_what_does_not_fit_is_not_taken(bench: Bench, records: bytes) -> N
 
 async def test_an_answer_to_an_older_question_changes_nothing(bench: Bench) -> None:
     """A reply that no longer fits the request is not applied (safety: fetch-replies)."""
-    asked = bench.following.next_fetch()
+    asked = bench.following.next_fetch(BYTES_MAX)
     assert asked is not None
     bench.take(batch(0, 2), watermark=2)
     assert bench.following.take(asked, answer(batch(0, 4), 4)) is ErrorCode.none
@@ -127,11 +124,11 @@ async def test_it_waits_until_a_cut_is_over(bench: Bench) -> None:
     bench.following.on_ready = lambda: ready.append(None)
     assert bench.take(diverging=(EPOCH - 2, 2)) is ErrorCode.none
     assert [(kind, offset) for kind, offset, _ in bench.cuts.due] == [("truncate", 2)]
-    assert bench.following.next_fetch() is None
+    assert bench.following.next_fetch(BYTES_MAX) is None
     assert not ready
     bench.cuts.due[0][2](None)
     assert ready
-    asked = bench.following.next_fetch()
+    asked = bench.following.next_fetch(BYTES_MAX)
     assert asked is not None
     assert (asked.fetch_offset, asked.last_fetched_epoch) == (2, EPOCH - 2)
 
@@ -159,13 +156,13 @@ async def test_after_a_rebuild_new_records_are_hidden_until_they_are_said_to_be_
 
 async def test_what_the_leader_deleted_is_deleted_here(bench: Bench) -> None:
     bench.take(batch(0, 3) + batch(3, 3), watermark=6, start=3)
-    assert bench.partition.log_start_offset == 3
+    assert bench.partition.log.start_offset == 3
 
 
 async def test_a_role_that_ended_takes_nothing_more(bench: Bench) -> None:
-    asked = bench.following.next_fetch()
+    asked = bench.following.next_fetch(BYTES_MAX)
     assert asked is not None
     bench.partition.stand_by(EPOCH)
     assert bench.following.take(asked, answer(batch(0), 1)) is ErrorCode.none
     assert bench.ends == (0, 0)
-    assert bench.following.next_fetch() is None
+    assert bench.following.next_fetch(BYTES_MAX) is None

@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from ottla.broker.cluster.replication_lanes import LIVE, Lag
+from ottla.broker.partition.follower_lag import Lag
+from ottla.broker.partition.log_truncator import LogTruncator
+from ottla.broker.partition.partition_topic import PartitionTopic
+from ottla.broker.partition.watches import PartitionWatches
+from ottla.broker.storage.any_log import AnyLog
 from ottla.broker.storage.batch_effects import note_sequence
 from ottla.broker.storage.file_log import FileLog
 from ottla.machines.controller.state import Member
@@ -24,11 +28,18 @@ from ottla.protocol.records.replica_run import find_followed_run
 from ottla.protocol.wire.fetch import FetchPartition
 from ottla.protocol.wire.fetch_client import FetchedPartition
 
-if TYPE_CHECKING:
-    from ottla.broker.cluster.replica_fetcher import ReplicaFetcher
-    from ottla.broker.partition.partition import Partition
-
 log = logging.getLogger("ottla.replication")
+
+
+class FollowedPartition(Protocol):
+    """The parts of a partition that its follower's side works on."""
+
+    topic: PartitionTopic
+    index: int
+    log: AnyLog
+    watches: PartitionWatches
+    cuts: int
+    """Number of truncations."""
 
 
 class FollowerPartition:
@@ -36,7 +47,8 @@ class FollowerPartition:
 
     def __init__(
         self,
-        partition: Partition,
+        partition: FollowedPartition,
+        truncator: LogTruncator,
         leader: Member,
         leader_epoch: int,
         high_watermark: int,
@@ -44,6 +56,7 @@ class FollowerPartition:
         is_in_sync: bool = True,
     ) -> None:
         self._partition = partition
+        self._truncator = truncator
         self.leader_member = leader
         self.leader_epoch = leader_epoch
         self.high_watermark = high_watermark
@@ -51,15 +64,13 @@ class FollowerPartition:
         """High watermark in the leader's last reply. At the start of its epoch a leader may know a lower one than this
         broker."""
         self.lag = Lag(is_lagging=not is_in_sync)
-        self.fetcher: ReplicaFetcher | None = None
-        """The fetcher that serves this partition."""
         self._waits = False
         """A truncation has to finish before the next fetch."""
         self.on_ready: Callable[[], None] = _nothing
         """Called when the partition may be fetched again."""
         self.ended = False
 
-    def next_fetch(self, bytes_max: int = LIVE.partition_bytes_max) -> FetchPartition | None:
+    def next_fetch(self, bytes_max: int) -> FetchPartition | None:
         """Returns the next request for this partition, or None if it cannot be fetched now."""
         log = self._partition.log
         if self._waits or self.ended or log.failed is not None or log.truncating:
@@ -89,7 +100,7 @@ class FollowerPartition:
         error = self._append(answer.records)
         if isinstance(log, FileLog) and not log.is_journaled:
             # Write before the next fetch is sent, so that the same packet reports the progress of this write.
-            log.write_now()
+            log.writer.write_now()
         if error is ErrorCode.none:
             self._follow_marks(answer)
             taken = log.end_offset - asked.fetch_offset
@@ -150,7 +161,7 @@ class FollowerPartition:
         if watermark > self.high_watermark:
             self.high_watermark = watermark
             log.transactions.advance_watermark(watermark)
-            self._partition.wake_fetches()
+            self._partition.watches.wake_fetches()
         if log.start_offset < answer.log_start_offset <= log.end_offset:
             log.advance_start(answer.log_start_offset, lambda _: None)
 
@@ -167,7 +178,7 @@ class FollowerPartition:
             self.rebuild(max(target, 0))
             return
         self._give_up_from(target)
-        self._partition.truncate_log(target, self._go_on)
+        self._truncator.truncate(log, target, self._go_on)
 
     def _report_truncation(self, target: int) -> None:
         topic, index, end = self._partition.topic.name, self._partition.index, self._partition.log.end_offset
@@ -178,12 +189,13 @@ class FollowerPartition:
     def rebuild(self, start_offset: int) -> None:
         """Discards the whole log and starts a new one at the offset."""
         self._give_up_from(start_offset)
-        self._partition.reset_log(start_offset, self._go_on)
+        self._truncator.reset(self._partition.log, start_offset, self._go_on)
 
     def _give_up_from(self, offset: int) -> None:
         """Lowers the high watermark to the truncation point. After an unclean election the truncation may be below it,
         and new records at those offsets become visible only when this leader says so."""
         self._waits = True
+        self._partition.cuts += 1
         self.high_watermark = min(self.high_watermark, offset)
 
     def _go_on(self, error: OSError | None) -> None:
