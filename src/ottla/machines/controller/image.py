@@ -35,7 +35,7 @@ from ottla.protocol.model.topic_names import metric_name
 class ClusterImage:
     """The decoded state of the cluster, with the lookups that brokers and the controller need.
 
-    It has many methods because it is a read model: each method is one query, and none but `apply` changes anything.
+    It is large because it is a read model: each method is one query, and none but `apply` changes anything.
     """
 
     __slots__ = ("_tables",)
