@@ -26,7 +26,10 @@ async def handle(ctx: Context, request: AlterPartitionReassignmentsRequest) -> o
         for each in topic.partitions
     }
     cluster = ctx.broker.cluster
-    alone = Refused(ErrorCode.invalid_replica_assignment, "This broker is alone: there is nowhere to move replicas to.")
+    alone = Refused(
+        ErrorCode.invalid_replica_assignment,
+        "This broker runs standalone, so there is no other broker to move replicas to.",
+    )
     answers = dict.fromkeys(targets, alone) if cluster is None else await cluster.partition_admin.reassign(targets)
     if isinstance(answers, Refused):
         return reply(ctx, error_code=answers.error, error_message=answers.message, responses=())

@@ -34,7 +34,7 @@ async def handle(ctx: Context, request: ElectLeadersRequest) -> object:
     if kind not in (PREFERRED, UNCLEAN):
         return reply(ctx, error_code=ErrorCode.invalid_request, replica_election_results=())
     if cluster is None:
-        not_needed = Refused(ErrorCode.election_not_needed, "This broker is alone, and leads everything.")
+        not_needed = Refused(ErrorCode.election_not_needed, "This broker runs standalone and leads every partition.")
         answers: dict[tuple[str, int], Refused | None] = dict.fromkeys(asked or (), not_needed)
     else:
         outcome = await cluster.partition_admin.elect(asked, unclean=kind == UNCLEAN)

@@ -16,11 +16,11 @@ def sentence_for(error: OSError, directory: str) -> str:
 
 
 def slow_disk(directory: str) -> str:
-    return f"the disk of {directory} does not keep up, and the memory for what it has not taken yet is used up"
+    return f"the disk of {directory} is too slow: the memory for unwritten records is used up"
 
 
 def full_disk(directory: str) -> str:
-    return f"no space left on the disk of {directory}: free some, and writes go on by themselves"
+    return f"no space left on the disk of {directory}; writes resume when space is freed"
 
 
 def refusal_of_any(log: FileLog) -> Refused | None:

@@ -29,7 +29,7 @@ def distrust_epochs_above(log: FileLog, leader_epoch: int) -> None:
     """Drops learned epochs above `leader_epoch`, the latest one that any leader has had, and records the damage."""
     if log.epochs.latest <= leader_epoch:
         return
-    reason = f"leader epoch {log.epochs.latest} has not come yet, it is {leader_epoch}"
+    reason = f"leader epoch {log.epochs.latest} is in the future; the current one is {leader_epoch}"
     begin = log.end_offset
     while log.epochs.latest > leader_epoch:
         begin = log.epochs.start_of(log.epochs.latest)
