@@ -196,7 +196,9 @@ class Consumer(ConsumerLookups):
             chosen = topics if isinstance(topics, re.Pattern) else frozenset(topics)
             self._group.subscribe(chosen, on_assigned, on_revoked, on_lost)
         elif isinstance(topics, re.Pattern) or on_assigned or on_revoked or on_lost:
-            raise ValueError("regular expressions and callbacks need a group: Consumer(..., group_id=...)")
+            raise ValueError(
+                "regular expressions and callbacks need a group; create the consumer with Consumer(..., group_id=...)"
+            )
         else:
             self._subscription.subscribe(topics)
         self._wake()
@@ -209,7 +211,7 @@ class Consumer(ConsumerLookups):
     def seek(self, partition: tuple[str, int], offset: int) -> None:
         """Continues the partition at this offset or, if no record has it, at the next record."""
         if offset < 0:
-            raise ValueError(f"an offset is not negative: {offset}")
+            raise ValueError(f"an offset must not be negative: {offset}")
         self._reader(partition).seek(offset)
         self._wake()
 
@@ -292,12 +294,12 @@ class Consumer(ConsumerLookups):
         group = self._require_group()
         if group.settings.auto_commit or self._settings.isolation_level != READ_COMMITTED:
             raise ClientError(
-                "offsets in a transaction are for a consumer that neither commits them by itself nor reads what is not "
-                'committed: Consumer(..., auto_commit=False, isolation_level="read_committed")'
+                "committing offsets in a transaction requires a consumer without automatic commits that reads "
+                'only committed records: Consumer(..., auto_commit=False, isolation_level="read_committed")'
             )
         chosen = self._to_commit(offsets)
         if foreign := [str(at) for at in chosen if at not in self._subscription.readers]:
-            message = f"{', '.join(foreign)} is not assigned to this consumer any more: somebody else commits for it"
+            message = f"{', '.join(foreign)} is no longer assigned to this consumer; its new owner commits for it"
             raise CommitFailedError(ErrorCode.unknown_member_id, message)
         return GroupProgress(group.settings.group_id, chosen, lambda: group.identity)
 
@@ -324,7 +326,7 @@ class Consumer(ConsumerLookups):
     def _require_group(self) -> GroupSession:
         self._require_fetcher()
         if self._group is None:
-            raise ClientError("this consumer is in no group: Consumer(..., group_id=...)")
+            raise ClientError("this consumer has no group; create it with Consumer(..., group_id=...)")
         return self._group
 
     # Reading.
@@ -409,7 +411,9 @@ class Consumer(ConsumerLookups):
             await self.position(partition)
         while reader.position is None or reader.position < until:
             if not await self._ready(deadline_s, keep_ends=True):
-                raise RequestTimedOutError(f"no records of {reader.at} came in {timeout_ms:g} ms, at {reader.position}")
+                raise RequestTimedOutError(
+                    f"no records of {reader.at} arrived within {timeout_ms:g} ms, at position {reader.position}"
+                )
             rows, by_broker = take_typed_batch(reader, max_bytes, check_crc=self._check_crcs)
             self._wake()
             if rows is None or not rows.num_rows:
