@@ -63,11 +63,11 @@ def test_what_only_a_person_can_put_right_ends_it(cluster: Cluster, tmp_path: Pa
     words = ["connect", "sqlite", str(tmp_path / "none.db"), "--log", "nothing", "--wal", cluster.wal_servers]
     done = ottla(*words, "--bootstrap", cluster.bootstrap_servers)
     assert done.returncode == 1
-    assert "there is no file" in done.stderr
+    assert "does not exist" in done.stderr
     seen = status(cluster, "nothing")
     assert seen is not None
     assert seen.state == "failed"
-    assert "there is no file" in (seen.error or "")
+    assert "does not exist" in (seen.error or "")
 
 
 def test_nobody_who_shows_it_is_no_reason_not_to_follow(app: App, tmp_path: Path) -> None:
@@ -104,6 +104,6 @@ def test_several_databases_in_one_file(app: App, cluster: Cluster, tmp_path: Pat
     with Connector(tmp_path / "log", "run", str(file)) as connector:
         wait_until(lambda: "follows" in connector.log, "one follows")
         wait_until(lambda: state(cluster, "two") == "failed", "the other cannot")
-        said = '"soon" is no duration; snapshot_every takes 90s'
+        said = '"soon" is not a duration; snapshot_every takes 90s'
         wait_until(lambda: said in connector.log, "the supervisor says why")  # after the worker has reported it
         assert connector.stop() == 1

@@ -21,7 +21,7 @@ from tests.connect.sqlite.writer import create
 
 LOG = "shop"
 WRITERS = 2
-EXPECTED_ENDS = ("is not in WAL mode", "another connector has taken the log")
+EXPECTED_ENDS = ("is not in WAL mode", "another connector has taken over the log")
 """Of a connector that was not killed: a writer left WAL mode, or the one before it was still there."""
 
 
