@@ -55,8 +55,8 @@ def test_topics(ottla: Command, fresh_topic: TopicOf) -> None:
     assert len(created["partitions"]) == 2
     assert topic in [each["name"] for each in json.loads(ottla("topics", "list", "--json").stdout)]
     assert topic in ottla("topics", "list").stdout
-    assert "already there" in ottla("topics", "create", topic, expected=1).stderr
-    assert "already there" in ottla("topics", "create", topic, "--if-not-exists").stdout
+    assert "already exists" in ottla("topics", "create", topic, expected=1).stderr
+    assert "already exists" in ottla("topics", "create", topic, "--if-not-exists").stdout
 
     ottla("topics", "alter", topic, "-p", "4", "-c", "max.message.bytes=5000", "--delete-config", "retention.ms")
     described = json.loads(ottla("topics", "describe", topic, "--json").stdout)

@@ -221,7 +221,7 @@ async def test_the_command_line_goes_on_where_it_stopped(bootstrap: str, fresh_t
     with consuming(bootstrap, *arguments, "-n", "10") as process:
         first, said = process.communicate(timeout=WAIT_S)
         assert process.returncode == 0
-        assert "reads" in said
+        assert "assigned" in said
         assert "10 records printed" in said
     with consuming(bootstrap, *arguments) as process:
         assert process.stdout is not None

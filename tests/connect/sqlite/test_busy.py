@@ -54,7 +54,7 @@ class Ships:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self.wait_for(lambda: any("follows" in each for each in self.news))
+        self.wait_for(lambda: any("following" in each for each in self.news))
         return self
 
     def __exit__(

@@ -37,7 +37,7 @@ def test_it_is_shown_and_started_again(app: App, cluster: Cluster, tmp_path: Pat
     words = ["sqlite", str(database), "--log", "shown", "--wal", cluster.wal_servers]
     with Connector(tmp_path / "log", *words, "--bootstrap", cluster.bootstrap_servers) as connector:
         app.do("INSERT INTO t VALUES (1, 0)")
-        wait_until(lambda: "follows" in connector.log, "it follows")
+        wait_until(lambda: "following" in connector.log, "it follows")
         first = wait_shipped(database, timeout_s=60)
         wait_until(lambda: state(cluster, "shown") == "running", "it is shown")
         connector.kill_worker()
@@ -74,7 +74,7 @@ def test_nobody_who_shows_it_is_no_reason_not_to_follow(app: App, tmp_path: Path
     with Cluster(wal=True, storage="memory") as brokers:  # they refuse the topic of the statuses
         words = ["sqlite", str(tmp_path / "a.db"), "--log", "unseen", "--wal", brokers.wal_servers]
         with Connector(tmp_path / "log", *words, "--bootstrap", brokers.bootstrap_servers) as connector:
-            wait_until(lambda: "follows" in connector.log, "it follows")
+            wait_until(lambda: "following" in connector.log, "it follows")
             app.do("INSERT INTO t VALUES (1, 0)")
             assert wait_shipped(tmp_path / "a.db", timeout_s=60) == 1
             wait_until(lambda: "`ottla connect status` does not show it" in connector.log, "it says so")
@@ -102,7 +102,7 @@ def test_several_databases_in_one_file(app: App, cluster: Cluster, tmp_path: Pat
         encoding="utf-8",
     )
     with Connector(tmp_path / "log", "run", str(file)) as connector:
-        wait_until(lambda: "follows" in connector.log, "one follows")
+        wait_until(lambda: "following" in connector.log, "one follows")
         wait_until(lambda: state(cluster, "two") == "failed", "the other cannot")
         said = '"soon" is not a duration; snapshot_every takes 90s'
         wait_until(lambda: said in connector.log, "the supervisor says why")  # after the worker has reported it

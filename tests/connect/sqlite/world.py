@@ -79,7 +79,7 @@ class World:
 
     def _await_log(self) -> None:
         """A log with three replicas can be made only while there are three brokers."""
-        while "follows" not in self.log():
+        while "following" not in self.log():
             assert self.connector.poll() is None, self.log()
             time.sleep(0.05)
 
