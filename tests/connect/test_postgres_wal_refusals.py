@@ -161,7 +161,7 @@ async def test_wal_level_too_low() -> None:
 
 def test_an_old_version_is_named() -> None:
     """An old server is not at hand; this is the check that the number of a real one goes through."""
-    with pytest.raises(PostgresError, match=r"PostgreSQL 14; .*pg_upgrade.*postgres-cdc"):
+    with pytest.raises(PostgresError, match=r"PostgreSQL 14, .*pg_upgrade.*postgres-cdc"):
         Server.check_version(14)
 
 
