@@ -94,7 +94,7 @@ async def measure(cluster: ClusterProcesses, megabytes: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mb", type=int, default=400, help="how much there is to catch up on")
+    parser.add_argument("--mb", type=int, default=400, help="amount of data to catch up on")
     parser.add_argument("--data", type=Path, help="a directory on the disk to measure")
     arguments = parser.parse_args()
     with (

@@ -275,10 +275,10 @@ def measure_all(directory: str, seconds: float) -> dict[tuple[Load, str], Result
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="What group commit in one journal gives on this disk.")
-    parser.add_argument("--seconds", type=float, default=1.2, help="for each of 16 measurements")
-    parser.add_argument("--rounds", type=int, default=1, help="the best of so many counts")
-    parser.add_argument("--directory", default=".", help="on the disk to measure")
+    parser = argparse.ArgumentParser(description="Measures group commit in one journal on this disk.")
+    parser.add_argument("--seconds", type=float, default=1.2, help="seconds for each of the 16 measurements")
+    parser.add_argument("--rounds", type=int, default=1, help="number of rounds; the best one counts")
+    parser.add_argument("--directory", default=".", help="a directory on the disk to measure")
     parser.add_argument("--profile", action="store_true", help="profile the journal under its first load instead")
     options = parser.parse_args()
     if options.profile:

@@ -38,9 +38,12 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=6.0)
     parser.add_argument("--durability", default="cache", choices=["memory", "cache", "disk"])
     parser.add_argument(
-        "--partitions", type=int, default=1, help="written to in turn; each has its own leader, up to 3"
+        "--partitions",
+        type=int,
+        default=1,
+        help="number of partitions written to in turn; each has its own leader, up to 3",
     )
-    parser.add_argument("--quiet-partitions", type=int, default=0, help="others, that nobody writes to")
+    parser.add_argument("--quiet-partitions", type=int, default=0, help="number of other, idle partitions")
     return parser.parse_args()
 
 

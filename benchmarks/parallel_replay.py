@@ -207,7 +207,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=300_000)
     parser.add_argument("--shards", type=int, default=2)
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--data", type=Path, help="where the databases go; a temporary directory else")
+    parser.add_argument("--data", type=Path, help="directory for the databases (default: a temporary one)")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="ottla-parallel-", dir=arguments.data) as directory:
         rows = measure_databases(arguments) + measure_tables(arguments, Path(directory))

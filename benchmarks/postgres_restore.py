@@ -65,7 +65,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--wal-mb", type=int, default=512)
     parser.add_argument("--runs", type=int, default=2)
-    parser.add_argument("--only", default="", help="the ways whose name has this in it")
+    parser.add_argument("--only", default="", help="only the methods whose name contains this text")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     ways = [way for way in (BEFORE, NOW, COPY) if options.only in way]

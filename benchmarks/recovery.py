@@ -226,12 +226,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=10_000_000)
     parser.add_argument("--keys", type=int, default=100_000)
-    parser.add_argument("--workers", type=int, default=2, help="processes that replay a log together")
+    parser.add_argument("--workers", type=int, default=2, help="number of processes that replay a log together")
     parser.add_argument(
-        "--data", type=Path, help="where the log, databases and snapshots go; a temporary directory else"
+        "--data", type=Path, help="directory for the log, databases and snapshots (default: a temporary one)"
     )
     parser.add_argument("--only", default="", choices=["", "kv", "sqlite"])
-    parser.add_argument("--json", type=Path, help="append the rows to this file, one in a line")
+    parser.add_argument("--json", type=Path, help="append the rows to this file, one per line")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="ottla-recovery-", dir=arguments.data) as name:
         directory = Path(name)

@@ -174,11 +174,11 @@ def measure(chosen: list[Step], runs: int) -> dict[Step, Took]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="a directory for the archive; it stays there")
+    parser.add_argument("--data", type=Path, required=True, help="a directory for the archive, which is kept")
     parser.add_argument("--changes", type=int, default=5_000_000)
     parser.add_argument("--keys", type=int, default=1_000_000)
     parser.add_argument("--runs", type=int, default=2)
-    parser.add_argument("--only", default="", help="steps whose name has this")
+    parser.add_argument("--only", default="", help="only steps whose name contains this text")
     arguments = parser.parse_args()
     begun_s = time.monotonic()
     directory = arguments.data / f"{arguments.changes}-{arguments.keys}"

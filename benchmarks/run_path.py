@@ -102,7 +102,7 @@ async def run(seconds: float, lengths: list[int], calls: bool) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="What a run of produce requests costs the interpreter.")
+    parser = argparse.ArgumentParser(description="Measures the interpreter's cost of a run of produce requests.")
     parser.add_argument("--seconds", type=float, default=0.5)
     parser.add_argument("--lengths", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--calls", action="store_true", help="count the calls of a run instead")

@@ -256,9 +256,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--brokers", nargs="+", default=["ottla", "kafka"], choices=["ottla", "kafka"])
     parser.add_argument("--bytes", nargs="+", type=int, default=[100, 1024])
-    parser.add_argument("--rows", type=int, default=2_000_000, help="of 100 bytes; a quarter of it of larger ones")
+    parser.add_argument(
+        "--rows", type=int, default=2_000_000, help="number of records of 100 bytes; a quarter of it for larger records"
+    )
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--only", default="", help="what has this regular expression in its name")
+    parser.add_argument("--only", default="", help="only measurements whose name matches this regular expression")
     parser.add_argument("--data", type=Path, help="a directory for the brokers' data; a temporary one by default")
     arguments = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="spark-connector-", dir=arguments.data))

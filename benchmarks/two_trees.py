@@ -68,7 +68,9 @@ def show(case: ProduceCase, found: Found) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="The same load to brokers of several source trees in turns.")
+    parser = argparse.ArgumentParser(
+        description="Measures brokers of several source trees in turn under the same load."
+    )
     parser.add_argument("trees", nargs="+", type=Path, help="the `src` directory of each checkout")
     parser.add_argument("--case", default="128 KB batches", help="a regular expression for the names of cases")
     parser.add_argument("--classes", nargs="+", default=list(CLASSES), choices=CLASSES)

@@ -184,8 +184,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--directory", default=None, help="where to write (default: the temporary directory)")
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--writes", type=int, default=60, help="of each way in each round")
-    parser.add_argument("--beside-us", default="0,150", help="what else the loop does during a write")
+    parser.add_argument("--writes", type=int, default=60, help="number of writes of each method in each round")
+    parser.add_argument("--beside-us", default="0,150", help="other work of the loop during a write, in microseconds")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.directory) as directory:
         path = os.path.join(directory, "journal")

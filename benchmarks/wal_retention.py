@@ -99,7 +99,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--retention-s", type=float, default=5.0)
     parser.add_argument("--rate", type=int, default=2000, help="records a second to each log")
-    parser.add_argument("--data", type=Path, help="where the brokers' data goes; a temporary directory else")
+    parser.add_argument("--data", type=Path, help="directory for the brokers' data (default: a temporary one)")
     arguments = parser.parse_args()
     retention_ms = int(arguments.retention_s * 1000)
     watched = logs(retention_ms)

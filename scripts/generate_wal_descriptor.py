@@ -21,7 +21,7 @@ def described() -> bytes:
         proto.parent.mkdir(parents=True)
         proto.write_bytes(SOURCE.read_bytes())
         if protoc.main(["protoc", f"-I{directory}", f"--descriptor_set_out={target}", NAME]):
-            raise SystemExit("protoc does not take wal.proto")
+            raise SystemExit("protoc rejected wal.proto")
         return target.read_bytes()
 
 

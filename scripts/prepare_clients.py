@@ -1,8 +1,8 @@
 """Downloads what the tests need in addition to Python packages.
 
 This is kcat, the Java client with its driver, Apache Kafka's brokers, Spark's own Kafka connector, a Go client of the
-append stream that is built from its proto, and a PostgreSQL server. Whatever is not available here is reported and
-skipped; the tests that need it say so in pytest's summary.
+append stream that is built from its proto, and a PostgreSQL server. Components that are not available are
+reported and skipped, and pytest's summary names the tests that need them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def main() -> int:
         try:
             print(f"{name}: {prepare()}")
         except (OSError, subprocess.CalledProcessError, LookupError) as problem:
-            print(f"{name}: left out, {problem}", file=sys.stderr)
+            print(f"{name}: skipped, {problem}", file=sys.stderr)
     return 0
 
 
@@ -139,7 +139,7 @@ def installed(program: str, package: str) -> str:
 
 def install(package: str, wanted: str) -> None:
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        raise LookupError(f"{wanted} is not installed and only root on a Debian system could install it here")
+        raise LookupError(f"{wanted} is not installed; this script can install it only as root on a Debian system")
     print(f"installing {package} for {wanted} ...", flush=True)
     run("apt-get", "-qq", "update")
     run("apt-get", "-qq", "install", "-y", "--no-install-recommends", package)

@@ -1,6 +1,6 @@
 """Downloads etcd and ZooKeeper for the coordination tests into .cache. Installs nothing and starts no service.
 
-Whatever is not available here is reported and skipped; the tests that need it say so in pytest's summary.
+A store that is not available is reported and skipped, and pytest's summary names the tests that need it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def main() -> int:
         try:
             print(f"{name}: {prepare()}")
         except (OSError, subprocess.CalledProcessError, LookupError) as problem:
-            print(f"{name}: left out, {problem}", file=sys.stderr)
+            print(f"{name}: skipped, {problem}", file=sys.stderr)
     return 0
 
 
@@ -34,7 +34,7 @@ def prepare_etcd() -> str:
     if (found := shutil.which("etcd")) is not None or program.exists():
         return f"ready ({found or program.relative_to(ROOT)})"
     if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
-        raise LookupError("there is no etcd in the path, and only a Debian system could fetch it here")
+        raise LookupError("etcd is not on the path; this script can fetch it only on a Debian system")
     if os.geteuid() == 0:
         run("apt-get", "-qq", "update")
     with tempfile.TemporaryDirectory() as directory, contextlib.chdir(directory):

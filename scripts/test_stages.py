@@ -142,8 +142,12 @@ def interrupt(_: int, __: FrameType | None) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Runs all targets, also after a failure, and sums up their tests.")
-    parser.add_argument("targets", nargs="+", metavar="TARGET", help="of the Makefile, with variables if it needs any")
+    parser = argparse.ArgumentParser(
+        description="Runs all targets, even after a failure, and prints a summary of their tests."
+    )
+    parser.add_argument(
+        "targets", nargs="+", metavar="TARGET", help="targets of the Makefile, with variables if needed"
+    )
     parser.add_argument("--make", default="make", help="the make to call (default: make)")
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, interrupt)

@@ -6,8 +6,9 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 ADVICE = (
-    "Install a C compiler and the headers of Python (Debian and Ubuntu: apt install build-essential python3-dev), then "
-    "`pip install --force-reinstall --no-deps --no-cache-dir` what you installed before; in a clone, `make setup`."
+    "Install a C compiler and the headers of Python (Debian and Ubuntu: apt install build-essential "
+    "python3-dev), then reinstall Ottla with `pip install --force-reinstall --no-deps --no-cache-dir`, or "
+    "with `make setup` in a clone."
 )
 PACKAGE = Path(__file__).parent
 
@@ -28,7 +29,7 @@ def missing_sentence() -> str | None:
     if not missing:
         return None
     count = f"{len(missing)} of {len(extension_names())}"
-    return f"{count} compiled extensions are missing: Ottla works, but is much slower. {ADVICE}"
+    return f"{count} compiled extensions are missing; Ottla works, but much slower. {ADVICE}"
 
 
 def _stubs() -> list[Path]:

@@ -180,7 +180,7 @@ def test_each_way_to_reset(groups: Commands, topic: str, fresh_topic: TopicOf, t
     commit(groups.bootstrap, group, {(topic, 0): 5, (topic, 1): 6, (topic, 2): 7})
 
     plan = groups("reset", group, "--all-topics", "--to-earliest")
-    assert "nothing was changed: --execute does it" in plan.stderr
+    assert "nothing was changed; add --execute" in plan.stderr
     assert "3 partitions, 3 with another offset than before" in plan.stdout
     assert groups.committed(group) == [5, 6, 7]
 
@@ -203,19 +203,19 @@ def test_each_way_to_reset(groups: Commands, topic: str, fresh_topic: TopicOf, t
     clamped = groups.json("reset", group, "--topic", topic, "--to-offset", "1000", "--execute")
     assert clamped["executed"] is True
     assert {(each["new"], each["remark"]) for each in clamped["offsets"]} == {
-        (RECORDS, f"1000 is behind the log, which ends at {RECORDS}")
+        (RECORDS, f"1000 is after the end of the log at {RECORDS}")
     }
     assert groups.committed(group) == [RECORDS] * PARTITIONS
     groups("reset", group, "--all-topics", "--shift-by", "-1000", "--execute")
     assert groups.committed(group) == [0] * PARTITIONS
     late = groups("reset", group, "--all-topics", "--to-time", "2100-01-01T00:00:00Z")
-    assert "no record is as late" in late.stdout
+    assert "no record is that recent" in late.stdout
 
 
 def test_a_reader_begins_where_it_was_put(groups: Commands, topic: str, fresh_topic: TopicOf) -> None:
     group = fresh_topic("group")
     missing = groups.fails("reset", group, "--topic", topic, "--to-offset", "15", "--execute")
-    assert f'group "{group}": there is no such group; --create makes one' in missing
+    assert f'group "{group}": the group does not exist; --create creates it' in missing
     groups("reset", group, "--topic", topic, "--to-offset", "15", "--create", "--execute")
     with member(groups.bootstrap, fresh_topic("another"), topic):
         assert groups.json("describe", group)["lag"] == PARTITIONS * (RECORDS - 15)
@@ -301,9 +301,9 @@ def test_what_is_not_there(groups: Commands, topic: str, fresh_topic: TopicOf) -
     sentence = groups.fails("reset", group, "--topic", f"{topic}:1,7", "--to-latest")
     assert f"{topic}-7: it does not exist; the topic has partitions 0 to 2" in sentence
     sentence = groups.fails("reset", group, "--topic", topic, "--shift-by", "1")
-    assert f"{topic}-1: the group has committed nothing there" in sentence
+    assert f"{topic}-1: the group has no committed offset for this partition" in sentence
     sentence = groups.fails("reset", "no-such-group", "--all-topics", "--to-latest", "--create")
-    assert 'group "no-such-group": it has committed nothing; name topics with --topic' in sentence
+    assert 'group "no-such-group": it has no committed offsets; select topics with --topic' in sentence
 
 
 def test_as_a_process(groups: Commands, topic: str, fresh_topic: TopicOf) -> None:
@@ -329,7 +329,7 @@ def test_delete(groups: Commands, topic: str, fresh_topic: TopicOf) -> None:
         commit(groups.bootstrap, group, {(topic, 0): 5, (topic, 1): 6})
     assert groups("delete", one, "--topic", f"{topic}:0").stdout == f"deleted {one} {topic}-0\n"
     assert [each["partition"] for each in groups.json("describe", one)["partitions"]] == [1]
-    assert "it has committed nothing in nothing" in groups.fails("delete", one, "--topic", "nothing")
+    assert "it has no committed offsets for nothing" in groups.fails("delete", one, "--topic", "nothing")
     done = groups("delete", one, two, "no-such-group", expected=1)
     assert done.stdout == f"deleted {one}\ndeleted {two}\n"
     assert "there is no such group" in done.stderr

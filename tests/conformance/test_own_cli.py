@@ -55,8 +55,8 @@ def test_topics(ottla: Command, fresh_topic: TopicOf) -> None:
     assert len(created["partitions"]) == 2
     assert topic in [each["name"] for each in json.loads(ottla("topics", "list", "--json").stdout)]
     assert topic in ottla("topics", "list").stdout
-    assert "already there" in ottla("topics", "create", topic, expected=1).stderr
-    assert "already there" in ottla("topics", "create", topic, "--if-not-exists").stdout
+    assert "already exists" in ottla("topics", "create", topic, expected=1).stderr
+    assert "already exists" in ottla("topics", "create", topic, "--if-not-exists").stdout
 
     ottla("topics", "alter", topic, "-p", "4", "-c", "max.message.bytes=5000", "--delete-config", "retention.ms")
     described = json.loads(ottla("topics", "describe", topic, "--json").stdout)
@@ -308,7 +308,7 @@ def test_up_prints_one_line_and_says_why_it_cannot(tmp_path: Path) -> None:
 
 def test_up_on_every_address_says_what_it_advertises(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data", arguments=("--host", "0.0.0.0")) as broker:
-        assert f"tells clients to connect to {broker.bootstrap}" in broker.log()
+        assert f"but advertises {broker.bootstrap}" in broker.log()
         assert "--advertise HOST" in broker.log()
     with BrokerProcess(tmp_path / "other", arguments=("--host", "0.0.0.0", "--advertise", "localhost")) as broker:
         assert broker.bootstrap == f"localhost:{broker.port}"

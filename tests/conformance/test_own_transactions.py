@@ -168,7 +168,7 @@ async def test_a_new_producer_fences_the_one_before(world: World, fresh_topic: T
         async with Producer(world.bootstrap, transactional_id=name) as new:
             async with new.transaction() as other:
                 await other.send(topic, b"new")
-            with pytest.raises(ProducerFencedError, match="another producer has begun with it"):
+            with pytest.raises(ProducerFencedError, match="another producer has started with it"):
                 await transaction.commit()
             with pytest.raises(ProducerFencedError):
                 old.transaction()
@@ -332,7 +332,7 @@ async def test_a_member_that_was_put_out_commits_nothing(
             await transaction.send_offsets(quick)
         late = await slow_producer.transaction().__aenter__()
         await late.send(target, b"by the slow one")
-        with pytest.raises(CommitFailedError, match="has gone on without this consumer"):
+        with pytest.raises(CommitFailedError, match="has rebalanced without this consumer"):
             await late.send_offsets(slow)
         with pytest.raises(TransactionAbortedError):
             await late.commit()

@@ -120,7 +120,7 @@ def test_an_operator_aborts(world: World, transactions: Commands, fresh_topic: T
     with opened(world, topic, name, partitions=2) as producer:
         stdout, stderr = transactions("abort", name)
         assert f"in 2 partitions: {topic}-0, {topic}-1" in stdout
-        assert "nothing was changed: --execute does it" in stderr
+        assert "nothing was changed; add --execute" in stderr
         assert transactions.json("describe", name)["state"] == "Ongoing"
 
         done = transactions.json("abort", name, "--execute")
@@ -165,8 +165,8 @@ def test_places_where_nothing_is(world: World, transactions: Commands, fresh_top
     assert "it does not exist" in transactions.fails("list", "--hanging", "-t", f"{topic}:4")
     with opened(world, topic, fresh("owner")) as producer:
         sentence = transactions.fails("abort", *place, 0, "--start-offset", 0, "--execute")
-        assert "whose coordinator ends it everywhere" in sentence
-        assert "there are open ones from 0 on" in transactions.fails("abort", *place, 0, "--start-offset", 7)
+        assert "abort it in all partitions" in sentence
+        assert "open transactions begin at 0" in transactions.fails("abort", *place, 0, "--start-offset", 7)
         producer.commit_transaction(WAIT_S)
     until_committed_is(world, topic, [b"open"])
 

@@ -119,7 +119,7 @@ async def test_what_is_wrong_is_said(broker: Cluster, tmp_path: Path, prefix: st
 async def test_dead_letters_and_their_way_back(broker: Cluster, tmp_path: Path, prefix: str) -> None:
     servers, dead = broker.bootstrap_servers, f"{prefix}-dead"
     await produce(broker, prefix, [b'{"n": 1}', b"no json", b'{"n": 2}'], partitions=1)
-    with pytest.raises(NeedsHelpError, match=r"offset 1: the value is no JSON.*--dead-letters"):
+    with pytest.raises(NeedsHelpError, match=r"offset 1: the value is not JSON.*--dead-letters"):
         await sink(broker, prefix, str(tmp_path))
     assert lines(tmp_path) == []
     said = await sink(broker, prefix, str(tmp_path), dead_letters=dead)
@@ -127,7 +127,7 @@ async def test_dead_letters_and_their_way_back(broker: Cluster, tmp_path: Path, 
     assert [each["offset"] for each in lines(tmp_path)] == [0, 2]
     [(record, origin)] = [each async for each in list_dead_letters(servers, dead)]
     assert (record.value, origin.at, origin.offset, origin.connector) == (b"no json", (prefix, 0), 1, "files")
-    assert "the value is no JSON" in origin.reason
+    assert "the value is not JSON" in origin.reason
     shown = await asyncio.to_thread(ottla, "dlq", "list", dead, "--json", "-b", servers)
     [letter] = json.loads(shown.stdout)
     assert (letter["origin"], letter["value"]) == ({"topic": prefix, "partition": 0, "offset": 1}, "no json")

@@ -136,7 +136,7 @@ def test_a_slot_that_is_gone(server: PostgresServer) -> None:
         finally:
             await source.stop()
 
-    with pytest.raises(NeedsHelpError, match=r"changes since 1/0 cannot be read.*ottla connect reset"):
+    with pytest.raises(NeedsHelpError, match=r"changes since 1/0 can no longer be read.*ottla connect reset"):
         asyncio.run(resume())
 
 

@@ -99,7 +99,7 @@ def test_without_the_archive_it_says_what_to_type(story: Story) -> None:
         assert f"(offset {story.start})" in said
         assert "--archive DIRECTORY" in said
     (finding,) = story.keeper.check()
-    assert f"it begins with offset {story.start}" in finding
+    assert f"it starts at offset {story.start}" in finding
 
 
 def test_the_archive_and_the_log_together(story: Story) -> None:
@@ -131,7 +131,7 @@ def test_the_archive_alone_when_the_brokers_are_lost(story: Story) -> None:
         with keeper.restored(story.wanted) as restored:
             assert ask(restored, ROWS) == story.rows_then
         keeper.archive = os.fspath(story.archives / "torn")
-        assert "the log begins with 0/" in refused(keeper)
+        assert "the log starts at 0/" in refused(keeper)
     finally:
         keeper.place, keeper.without_log = place, False
 
@@ -139,10 +139,12 @@ def test_the_archive_alone_when_the_brokers_are_lost(story: Story) -> None:
 def test_offsets_in_neither_are_named(story: Story) -> None:
     keeper, start = story.keeper, story.start
     keeper.archive = os.fspath(story.archives / "short")
-    assert f"up to offset 1, and the log begins with {start}: offsets 2-{start - 1} are in neither" in refused(keeper)
+    assert f"up to offset 1, but the log starts at {start}: offsets 2-{start - 1} are in neither" in refused(keeper)
     keeper.archive = os.fspath(story.archives / "torn")
-    assert "the log begins with 0/" in refused(keeper)
-    assert f"{keeper.archive} lacks offsets 2-{start - 2} of pg: what is before them is of no use" in keeper.news[-1]
+    assert "the log starts at 0/" in refused(keeper)
+    assert (
+        f"{keeper.archive} lacks offsets 2-{start - 2} of pg; the records before them cannot be used" in keeper.news[-1]
+    )
 
 
 def test_a_damaged_archive_stops_the_server(story: Story) -> None:
@@ -158,7 +160,7 @@ def test_a_damaged_archive_stops_the_server(story: Story) -> None:
         file.write_bytes(content[:100] + bytes([content[100] ^ 1]) + content[101:])
         target.spawn()
         assert target.wait() != 0
-        assert "is not as it was written" in target.log()
+        assert "has changed since it was written" in target.log()
         assert "child process exited with exit code 255" in target.log()
     finally:
         file.write_bytes(content)
@@ -175,7 +177,7 @@ def test_archives_that_are_not_of_this_log(story: Story, tmp_path: Path) -> None
             other.append(b"%d" % number).result()
     archive_log(servers, "other", tmp_path / "other", (0, 1))
     keeper.archive = os.fspath(tmp_path / "other")
-    assert "has nothing of pg; it has ['other']" in refused(keeper)
+    assert "has no records of pg; it has ['other']" in refused(keeper)
     archive_log(servers, "other", tmp_path / "renamed", (0, story.start + 1), named="pg")
     keeper.archive = os.fspath(tmp_path / "renamed")
-    assert f"at offset {story.start} is not what the log has there" in refused(keeper)
+    assert f"at offset {story.start} differ" in refused(keeper)

@@ -61,7 +61,7 @@ def test_a_connector_without_the_right_says_what_to_type(keeper: Keeper) -> None
         running = Running(keeper.receiver(user="keeper").run())
         try:
             deadline = time.monotonic() + TIMEOUT_S
-            while not (said := [each for each in keeper.news if "could not set it back" in each]):
+            while not (said := [each for each in keeper.news if "could not reset it" in each]):
                 running.check()
                 assert time.monotonic() < deadline, keeper.news
                 time.sleep(0.05)

@@ -84,9 +84,9 @@ async def test_a_line_of_pg_hba_that_rejects(server: PostgresServer) -> None:
 
 
 async def test_nobody_answers(server: PostgresServer) -> None:
-    with pytest.raises(UnreachableError, match="no PostgreSQL answers at /nowhere"):
+    with pytest.raises(UnreachableError, match="cannot connect to PostgreSQL at /nowhere"):
         await Server.connect("host=/nowhere user=ottla")
-    with pytest.raises(RefusedError, match="an address looks like postgresql://"):
+    with pytest.raises(RefusedError, match="an address has the form postgresql://"):
         await Server.connect("postgresql//wrong")
 
 
@@ -107,7 +107,7 @@ async def test_a_slot_in_use(server: PostgresServer) -> None:
         await one.create_slot("taken")
         where = await one.identify()
         await one.start("taken", where.flushed, where.timeline)
-        with pytest.raises(RefusedError, match=r"'taken' is in use .*another connector runs"):
+        with pytest.raises(RefusedError, match=r"'taken' is in use .*another connector is running"):
             await other.start("taken", where.flushed, where.timeline)
     async with await Server.connect(server.url) as last:
         await last.drop_slot("taken")
@@ -117,7 +117,7 @@ async def test_all_replication_connections_taken(server: PostgresServer) -> None
     taken = [await Server.connect(server.url) for _ in range(3)]
     try:
         said = await refusal(server)
-        assert "all 3 places for replication connections are taken" in said
+        assert "all 3 replication connections are in use" in said
         assert "ALTER SYSTEM SET max_wal_senders = 8" in said
     finally:
         for each in taken:
@@ -161,7 +161,7 @@ async def test_wal_level_too_low() -> None:
 
 def test_an_old_version_is_named() -> None:
     """No old server is available; this is the check that the version of a real one passes."""
-    with pytest.raises(PostgresError, match=r"PostgreSQL 14; .*pg_upgrade.*postgres-cdc"):
+    with pytest.raises(PostgresError, match=r"PostgreSQL 14, .*pg_upgrade.*postgres-cdc"):
         Server.check_version(14)
 
 

@@ -125,7 +125,7 @@ def test_what_cannot_be_reached_is_refused(story: Story) -> None:
     try:
         with pytest.raises(RefusedError, match="the oldest backup was taken after"):
             story.keeper.lay_down(target, RestoreRequest(target=AtTime(0)))
-        with pytest.raises(RefusedError, match="the log has nothing of timeline 7"):
+        with pytest.raises(RefusedError, match="the log has no WAL of timeline 7"):
             story.keeper.lay_down(target, RestoreRequest(timeline=7))  # type: ignore[arg-type] # a plain number
         with pytest.raises(RefusedError, match=r"there is no backup 'other' in .*ottla backup list"):
             story.keeper.lay_down(target, RestoreRequest(backup="other"))
@@ -215,7 +215,7 @@ def test_the_command_starts_it_and_waits(story: Story) -> None:
     try:
         right = restore(target.data_dir, story.moments[2].xid)
         assert right.returncode == 0, right.stderr
-        assert f"it runs, recovered up to {story.moments[2].xid}" in right.stdout
+        assert f"the server is running, recovered up to {story.moments[2].xid}" in right.stdout
         try:
             with psycopg.connect(f"postgresql://ottla@/postgres?host={sockets}&port=5433") as connection:
                 assert connection.execute(ROWS).fetchall() == story.moments[2].rows

@@ -205,7 +205,7 @@ def test_a_log_of_another_database_is_refused(story: Story, recovery: Recovery) 
     recovery.command = f"{words[0]}--system-id 4711 {words[1].split(' ', 1)[1]}"
     for _ in range(2):
         assert recovery.ask(story.segments()[0].name) == FATAL
-        assert "this log does not hold the WAL of this database" in recovery.said
+        assert "this log does not contain the WAL of this database" in recovery.said
         assert recovery.ready() == []
 
 
@@ -329,8 +329,8 @@ def test_a_user_that_cannot_run_python_is_noticed_before_anything_is_laid_down(s
     said = restore_as(*options_of(story.keeper, to), "--server-user", user, executable=str(python))
     assert said.returncode == 1
     assert f"the user {user!r}, who is to run PostgreSQL, cannot fetch WAL from the log" in said.stderr
-    assert "is closed to it. Open it (chmod o+rx " in said.stderr
-    assert "Nothing was laid down" in said.stderr
+    assert "Grant it (chmod o+rx " in said.stderr
+    assert "Nothing was restored" in said.stderr
     assert not to.exists()
 
 
@@ -340,11 +340,11 @@ def test_a_directory_that_the_user_cannot_reach_is_noticed(story: Story, tmp_pat
     closed.mkdir(mode=0o700)
     said = restore_as(*options_of(story.keeper, closed / "data"), "--server-user", user)
     assert said.returncode == 1
-    assert "is closed to" in said.stderr
+    assert "has no access to the directory" in said.stderr
     assert not (closed / "data").exists()
     unknown = restore_as(*options_of(story.keeper, closed / "data"), "--server-user", "nobody-at-all")
     assert unknown.returncode == 1
-    assert "there is no user 'nobody-at-all'" in unknown.stderr
+    assert "the user 'nobody-at-all' does not exist" in unknown.stderr
 
 
 def test_root_starts_it_as_the_user_who_owns_it(story: Story) -> None:

@@ -63,7 +63,7 @@ def test_a_timeline_that_ended_while_nobody_was_there(keeper: Keeper) -> None:
     keeper.news.clear()
     with keeper.keeping():
         keeper.sql("INSERT INTO t VALUES (4)")
-    assert not [each for each in keeper.news if "trying again" in each], "one connection for both timelines"
+    assert not [each for each in keeper.news if "retrying" in each], "one connection for both timelines"
     found = all_entries(keeper)
     assert sorted({each.timeline for each in found}) == [1, 2]
     (history,) = [each for each in found if each.kind is Kind.HISTORY]
@@ -88,12 +88,12 @@ def test_a_server_that_was_replaced_is_refused(keeper: Keeper) -> None:
         with keeper.keeping():
             keeper.sql("INSERT INTO t VALUES (3)")
         keeper.server = old
-        keeper.waits_for(r"gone on to timeline 2, and this server is still on timeline 1")
+        keeper.waits_for(r"moved on to timeline 2, but this server is still on timeline 1")
         with keeper.restored() as again:
             assert ask(again, "SELECT n FROM t ORDER BY n") == [(1,), (2,), (3,)]
     with PostgresServer(settings=SETTINGS) as stranger:
         keeper.server = stranger
-        keeper.waits_for("this log holds the WAL of another database")
+        keeper.waits_for("this log contains the WAL of another database")
     keeper.server = old
 
 

@@ -112,7 +112,7 @@ def test_it_waits_for_its_role_and_for_a_server_that_is_away(keeper: Keeper) -> 
         until(lambda: receiver.state == "running", f"it streams: {keeper.news}")
         assert receiver.last_failure is None
         keeper.server.stop()
-        until(lambda: "no PostgreSQL answers" in (receiver.last_failure or ""), f"it waits: {keeper.news}")
+        until(lambda: "cannot connect to PostgreSQL" in (receiver.last_failure or ""), f"it waits: {keeper.news}")
         keeper.server.start()
         until(lambda: receiver.state == "running", f"it streams again: {keeper.news}")
         running.check()
@@ -130,7 +130,7 @@ def test_a_server_and_brokers_that_are_not_there_yet(tmp_path: Path) -> None:
         receiver = keeper.receiver()
         running = Running(receiver.run())
         try:
-            until(lambda: "no PostgreSQL answers" in (receiver.last_failure or ""), "it waits for the server")
+            until(lambda: "cannot connect to PostgreSQL" in (receiver.last_failure or ""), "it waits for the server")
             server.start()
             cluster.start()
             until(lambda: receiver.state == "running", f"it streams: {keeper.news}")

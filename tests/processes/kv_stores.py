@@ -72,7 +72,7 @@ class KvConnection:
         self._file.flush()
         answer = self._file.readline().decode()
         if not answer.endswith("\n"):
-            raise ConnectionError("the store has gone")
+            raise ConnectionError("the store has ended")
         return answer.strip()
 
     def close(self) -> None:

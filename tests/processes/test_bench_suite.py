@@ -141,7 +141,7 @@ def test_a_matrix_is_measured_interrupted_and_resumed(
 
     capsys.readouterr()
     assert main(["bench", "run", str(file), "--out", str(results)]) == 0
-    assert "6 of 6 measurements are there already" in capsys.readouterr().err
+    assert "6 of 6 measurements already exist" in capsys.readouterr().err
     assert cells(results) == after
     monkeypatch.setenv("COLUMNS", "200")  # in a narrow table the words that the test searches for wrap
     assert main(["bench", "compare", str(results), str(results)]) == 0

@@ -50,10 +50,10 @@ def test_the_demo_proves_its_point(tmp_path: Path) -> None:
     assert "A key-value store whose only durability is a log" in page
     assert not re.search(r"https?://|<script|<link|@import|url\(", page), "nothing from elsewhere"
     if not has_spark():
-        assert "The pipeline is left out" in done.stdout
-        assert "The pipeline is left out" in page
+        assert "The pipeline is skipped" in done.stdout
+        assert "The pipeline is skipped" in page
         return
-    assert "The restored table is the one that was there, row by row" in done.stdout
+    assert "The restored table is identical to the original, row by row" in done.stdout
     assert "leaves 0 in the log" in done.stdout
     assert f"restored: {len(a_day(7, 0).before):,}" in page
     assert page.count("<polyline") == 2
@@ -67,7 +67,7 @@ def test_without_java_the_demo_says_how_to_get_it(monkeypatch: pytest.MonkeyPatc
     demo = Demo(CrashResults(RECORDS), seed=7)
     assert _pipeline(console, "127.0.0.1:1", tmp_path, demo)
     said = console.export_text()
-    assert "The pipeline is left out. Spark needs Java 17 or later" in said
+    assert "The pipeline is skipped. Spark needs Java 17 or later" in said
     assert "Install" in said
     page = write_page(tmp_path / "demo.html", demo).read_text(encoding="utf-8")
     assert "Spark needs Java 17 or later" in page

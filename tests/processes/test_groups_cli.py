@@ -61,7 +61,7 @@ def test_a_coordinator_that_dies(cluster: ClusterProcesses, tmp_path: Path) -> N
         assert time.monotonic() < deadline, told
     assert told["coordinator"] != coordinator
     assert (partitions["orders", 0]["committed"], partitions["orders", 0]["lag"]) == (3, 7)
-    assert partitions["alone", dying]["problem"] == "nobody leads it"
+    assert partitions["alone", dying]["problem"] == "it has no leader"
     assert partitions["alone", dying]["committed"] == 0
     assert told["lag"] == 7, "what is known"
 

@@ -150,7 +150,7 @@ def test_a_port_that_is_taken(start_broker: StartBroker, tmp_path: Path) -> None
             start_broker(arguments=("--metrics-port", str(port)))
     sentence = ended.value.log.strip().splitlines()[-1]
     assert sentence == (
-        f"ottla: metrics: 127.0.0.1:{port} is already in use, perhaps by another broker: stop that one, or choose "
+        f"ottla: metrics: 127.0.0.1:{port} is already in use, perhaps by another broker; stop that broker, or choose "
         "another --metrics-port"
     )
 

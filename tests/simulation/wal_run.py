@@ -176,7 +176,7 @@ class WalRun:
             raise Violation("requests", f"{operation.value!r}: {error}") from error
         except UnknownOutcomeError as error:
             # Nothing is trimmed here: a log that knows a writer knows what it wrote. A closed handle does not.
-            if operation.expected_end is None and "lost in a cut" in str(error):
+            if operation.expected_end is None and "acknowledgement was lost with the connection" in str(error):
                 raise Violation("resumed", f"{operation.value!r}: {error}") from error
             return
         except WalError:

@@ -104,7 +104,7 @@ def test_without_a_cache_spark_starts_as_it_always_did(monkeypatch: pytest.Monke
 def test_a_path_with_a_space_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Spark would split it into two options."""
     monkeypatch.setenv("OTTLA_CACHE_DIRECTORY", str(tmp_path / "my cache"))
-    with pytest.raises(OSError, match="has characters"):
+    with pytest.raises(OSError, match="contains characters"):
         cache_directory()
 
 
@@ -160,7 +160,7 @@ def test_an_archive_that_is_not_made_leaves_nothing(cache: Path, monkeypatch: py
 
     failing = SimpleNamespace(run=run, TimeoutExpired=subprocess.TimeoutExpired)
     monkeypatch.setattr("ottla.spark.jvm.class_archive.subprocess", failing)
-    with pytest.raises(PipelineError, match="no class archive was made: there is no space left"):
+    with pytest.raises(PipelineError, match="no class archive was created: there is no space left"):
         prepare()
     assert [each.name for each in cache_directory().iterdir()] == [home.name]
     assert archive_options(find_java(), home) == ""

@@ -102,7 +102,7 @@ def test_it_stops_cleanly_at_an_interrupt_and_goes_on_there(
     assert [each.value for each in read_committed(cluster.bootstrap_servers, sink)] == [b"/", b"/a"]
     file.write_text(file.read_text().replace("pipeline.stream", "pipeline.table"))
     code, said = run(file)
-    assert (code, "the checkpoint copy" in said, "is of another function" in said) == (1, True, True)
+    assert (code, "the checkpoint copy" in said, "belongs to another function" in said) == (1, True, True)
 
 
 START = "from ottla.spark.pipeline_file import Pipeline\npipeline = Pipeline()\n"
@@ -115,10 +115,10 @@ STREAM = "@pipeline.stream(reads='a', writes='b')\n"
         ("def f(:\n", "line 1: invalid syntax"),
         (START + "x = 1 / 0\n", "line 3: ZeroDivisionError: division by zero"),
         (START + "import nosuchmodule\n", "line 3: ModuleNotFoundError"),
-        ("x = 1\n", "should have one Pipeline(), and has 0"),
+        ("x = 1\n", "must have exactly one Pipeline(), not 0"),
         (START, "has no function with @pipeline.stream"),
         (START + STREAM + "def f(a): ...\n" + STREAM + "def f(a): ...\n", "line 5: there are two functions f"),
-        (START + "pipeline.topic('a', schema='x NUMBERISH')\n", "line 3: topic a: NUMBERISH is no type"),
+        (START + "pipeline.topic('a', schema='x NUMBERISH')\n", "line 3: topic a: NUMBERISH is not a type"),
         (START + "pipeline.topic('a', format='xml')\n", "line 3: topic a: format is one of"),
         (START + "@pipeline.stream(reads='a', writes='b', format='xml')\ndef f(a): ...\n", 'line 3: format="xml"'),
     ],
@@ -145,7 +145,7 @@ def test_functions_run_after_those_that_write_what_they_read(tmp_path: Path) -> 
     with pytest.raises(PipelineFileError, match="there is no function lost"):
         pipeline.in_order(["lost"])
     file.write_text(file.read_text() + "@pipeline.stream(reads='c', writes='a')\ndef circle(c): ...\n")
-    with pytest.raises(PipelineFileError, match="in a circle"):
+    with pytest.raises(PipelineFileError, match="form a cycle"):
         load_pipeline(file).in_order()
 
 
@@ -157,9 +157,9 @@ def test_what_a_function_does_wrong_is_told(run: Run, cluster: Cluster, new_topi
         (source, "stream", "rows.select('pge')", "line 5, in f: AnalysisException"),
         (source, "stream", "rows.select('pge')", "pge"),
         (source, "stream", "None", "f returns NoneType, not a DataFrame"),
-        (source, "stream", "rows.sparkSession.range(3)", "that is no stream"),
+        (source, "stream", "rows.sparkSession.range(3)", "that is not a stream"),
         (source, "table", "rows.select('page')", "the table f must be grouped"),
-        (source, "stream", "rows.groupBy('page').count()", "f: a stream has a result when a group is over"),
+        (source, "stream", "rows.groupBy('page').count()", "f: a stream emits a group only when it is complete"),
         (empty, "stream", "rows", "is empty, so its columns are unknown; pipeline.topic("),
         ("nowhere", "stream", "rows", "no topic nowhere"),
     ]:

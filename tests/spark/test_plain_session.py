@@ -24,7 +24,7 @@ SENTENCES = {
     "misspelt_option": "OptionError: option startingoffset is not an option; did you mean startingOffsets?",
     "unknown_column": "ColumnError: there is no column ofset; there are key, value, topic",
     "stream_of_unknown_topic": "MissingTopicError: there is no topic there-is-none at ",
-    "stream_with_an_end": "OptionError: option endingOffsets='latest' is for batch queries",
+    "stream_with_an_end": "OptionError: option endingOffsets='latest' is only for batch queries",
     "misspelt_option_of_sink": "OptionError: option topics is not an option; did you mean topic?",
     "invalid_topic_of_sink": 'BrokerRefusedError: topic "a/b": the name is not a valid topic name',
 }

@@ -163,5 +163,5 @@ def test_a_cache_that_others_may_write_is_not_run(
     monkeypatch.setattr("ottla.spark.jvm.java.FROM_PYPI", "some_java")
     (tmp_path / "cache" / "spark").mkdir(parents=True)
     (tmp_path / "cache" / "spark").chmod(0o777)
-    with pytest.raises(JavaMissingError, match="can be written by others"):
+    with pytest.raises(JavaMissingError, match="is writable by other users"):
         find_java()

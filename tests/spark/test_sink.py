@@ -83,7 +83,7 @@ def test_a_named_write_is_done_once(spark: SparkSession, cluster: Cluster, new_t
     for version in (1, 1, 2):
         frame = spark.range(10).selectExpr(f"concat('{version}-', id) AS value")
         write(frame, topic, **name, ottla__txn__version=version)
-    with pytest.raises(PySparkException, match="has gone on"):
+    with pytest.raises(PySparkException, match="has advanced"):
         write(spark.range(10).selectExpr("'old' AS value"), topic, **name, ottla__txn__version=1)
     expected = [b"%d-%d" % (version, number) for version in (1, 2) for number in range(10)]
     assert sorted(values_of(cluster.bootstrap_servers, topic)) == expected
@@ -107,11 +107,11 @@ def test_mistakes_are_told(spark: SparkSession, new_topic: NewTopic, write: Writ
     topic = new_topic()
     text = spark.range(1).selectExpr("string(id) AS value")
     cases: list[tuple[DataFrame, dict[str, Any], str]] = [
-        (text, {}, "say where to write: the option topic, or a column topic"),
-        (spark.range(1), {"topic": topic}, "the sink needs a column value; the columns are id"),
+        (text, {}, "no topic to write to: set the option topic, or add a column named topic"),
+        (spark.range(1), {"topic": topic}, "the sink needs a column named value; the columns are id"),
         (spark.range(1).selectExpr("id AS value"), {"topic": topic}, "column value must be of type string or binary"),
         (text.selectExpr("*", "'x' AS partition"), {"topic": topic}, "column partition must be of type int"),
-        (text, {"topic": topic, "mode": "overwrite"}, "a log is appended to"),
+        (text, {"topic": topic, "mode": "overwrite"}, "logs are append-only"),
         (text, {"topic": topic, "ottla__delivery": "twice"}, "is one of exactly-once, at-least-once"),
         (text.selectExpr("*", "string(null) AS topic"), {}, "a row has null in the column topic"),
         (text.selectExpr("*", "7 AS partition"), {"topic": topic}, "has partitions 0 to 0, not 7"),

@@ -233,7 +233,7 @@ def test_a_commit_that_outlives_its_driver_and_was_faster(query: Query) -> None:
 
 def test_a_driver_that_comes_late_is_told(query: Query) -> None:
     query.commit(3, query.write(3, [ROWS]))
-    with pytest.raises(SinkError, match=r"another run of query .* has gone on"):
+    with pytest.raises(SinkError, match=r"another run of query .* has advanced"):
         query.commit(2, query.write(2, [ROWS]))
 
 
@@ -297,7 +297,7 @@ def fence(query: Query, writes: Sequence[TaskWrite]) -> None:
 def test_a_transaction_that_is_gone_is_not_decided(query: Query) -> None:
     writes = query.write(0, spread(ROWS, 2, 1))
     fence(query, writes[:1])
-    with pytest.raises(SinkError, match=r"is not open any more.*the batch comes again"):
+    with pytest.raises(SinkError, match=r"is no longer open.*the batch will be retried"):
         query.commit(0, writes)
     query.abort(0, writes)
     query.start()
@@ -344,9 +344,9 @@ def test_a_batch_that_is_there_in_part_is_told(cluster: Cluster, new_topic: NewT
         query.commit(1, query.write(1, [[b"next"]]))
         assert query.output() == [*ROWS[:100], b"next"]
         return
-    with pytest.raises(SinkError, match=r"is written in part: .*ottla\.lost\.transactions=accept"):
+    with pytest.raises(SinkError, match=r"is only partly written: .*ottla\.lost\.transactions=accept"):
         query.commit(0, again)
-    with pytest.raises(SinkError, match="is written in part"):
+    with pytest.raises(SinkError, match="is only partly written"):
         query.write(1, [[b"next"]])
     assert query.output() == ROWS[:100]
 
@@ -384,7 +384,7 @@ def test_the_last_decision_is_found_behind_many(query: Query, monkeypatch: pytes
 
 def test_a_transaction_that_would_take_too_long(cluster: Cluster, new_topic: NewTopic) -> None:
     query = Query(cluster, new_topic(), **{"kafka.transaction.timeout.ms": "900000000"})
-    with pytest.raises(OptionError, match=r"is more than brokers allow \(transaction\.max\.timeout\.ms\)"):
+    with pytest.raises(OptionError, match=r"is larger than the brokers' transaction\.max\.timeout\.ms"):
         query.write(0, [ROWS])
 
 

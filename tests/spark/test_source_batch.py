@@ -271,7 +271,7 @@ def test_lost_records_are_told_or_left_out(cluster: Cluster, new_topic: NewTopic
         read(topic, **since_5).count()
     assert values(read(topic, **since_5, failOnDataLoss=False)) == numbers(10, 30)
     until_40 = {"endingOffsets": f'{{"{topic}":{{"0":40}}}}'}
-    with pytest.raises(AnalysisException, match="from offset 30 to 40 are not there"):
+    with pytest.raises(AnalysisException, match="from offset 30 to 40 do not exist"):
         read(topic, **until_40).count()
 
 

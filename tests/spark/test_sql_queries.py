@@ -155,6 +155,6 @@ def test_a_prompt_goes_on_after_mistakes(
     prompt(context, DisplayOptions(True, None, "earliest", True, "1 second"), tmp_path, read)
     said = capsys.readouterr()
     assert [json.loads(line) for line in said.out.splitlines()] == [{"page": "/"}]
-    assert "SELEKT is no statement here" in said.err
-    assert "there is no stream and no topic nowhere" in said.err
+    assert "SELEKT is not a supported statement" in said.err
+    assert "there is no stream or topic nowhere" in said.err
     assert prompts == ["sql> ", "sql> ", "sql> ", "...> ", "sql> ", "...> ", "sql> ", "sql> "]

@@ -65,14 +65,14 @@ class CommitLog:
         last = max([at, *listing.commits])
         for number in range(at + 1, last + 1):
             if number not in listing.commits:
-                raise DamagedError(f"{self._where(self._commit_path(number))} is missing, and later commits are there")
+                raise DamagedError(f"{self._where(self._commit_path(number))} is missing, but later commits exist")
             state = apply(state, number, self.read(number))
         return last + 1, state
 
     def append(self, number: int, body: Json) -> None:
         """Writes a commit. Raises PipelineError if another job has written this number."""
         if not self._store.create(self._commit_path(number), _sealed(body)):
-            raise PipelineError(f"another job has written commit {number} of {self._store.root}; start this one again")
+            raise PipelineError(f"another job wrote commit {number} of {self._store.root}; restart this job")
 
     def write_checkpoint(self, number: int, state: Json) -> None:
         """Writes the state after the commit with this number."""
@@ -84,11 +84,13 @@ class CommitLog:
             body: Json = sealed["body"]
             intact = sealed["crc32c"] == crc32c(_text(body))
         except (ValueError, KeyError, TypeError) as cause:
-            raise DamagedError(f"{self._where(path)} is no commit: {cause}") from cause
+            raise DamagedError(f"{self._where(path)} is not a commit: {cause}") from cause
         if not intact:
             raise DamagedError(f"{self._where(path)} does not match its checksum")
         if body.get("format") != FORMAT:
-            raise DamagedError(f"{self._where(path)} has format {body.get('format')}; this version knows {FORMAT}")
+            raise DamagedError(
+                f"{self._where(path)} has format {body.get('format')}; this version reads format {FORMAT}"
+            )
         return body
 
     def _commit_path(self, number: int) -> str:

@@ -20,7 +20,7 @@ class OffsetRange:
 
     def __post_init__(self) -> None:
         if not 0 <= self.start <= self.end:
-            raise ValueError(f"no range of offsets: {self.start} to {self.end}")
+            raise ValueError(f"invalid range of offsets: {self.start} to {self.end}")
 
     def __len__(self) -> int:
         return self.end - self.start

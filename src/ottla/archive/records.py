@@ -46,7 +46,7 @@ class ArchivedRecords:
         try:
             self._store = Store(place)
             if not self._store.list_files(DIRECTORY):
-                raise PipelineError(f"there is no archive in {place}; 'ottla pipeline archive run' makes one")
+                raise PipelineError(f"there is no archive in {place}; 'ottla pipeline archive run' creates one")
         except (OSError, pa.ArrowInvalid) as failure:
             raise PipelineError(f"the archive {place} cannot be read: {failure}") from failure
         manifest = ManifestLog(self._store).load()
@@ -59,7 +59,9 @@ class ArchivedRecords:
         self._opened: tuple[str, Any] | None = None
         self._group_read: tuple[tuple[str, int], Any] | None = None
         if not self.ranges:
-            raise PipelineError(f"the archive {place} has nothing of {topic}; it has {manifest.topics() or 'nothing'}")
+            raise PipelineError(
+                f"the archive {place} has no records of {topic}; it has {manifest.topics() or 'nothing'}"
+            )
 
     def read(self, first: int, until: int) -> Iterator[list[ArchivedRecord]]:
         """Yields records in chunks of a few megabytes. Raises DamagedError."""
@@ -107,8 +109,8 @@ class ArchivedRecords:
                 content = pa.memory_map(self._store.full_path(file.path)).read_buffer()
                 if len(content) != file.size_bytes or crc32c(content) != file.crc32c:
                     raise DamagedError(
-                        f"{file.path} of the archive {self.place} is not as it was written; 'ottla pipeline archive "
-                        f"verify {self.place} --deep' says more"
+                        f"{file.path} of the archive {self.place} has changed since it was written; run 'ottla "
+                        f"pipeline archive verify {self.place} --deep' for details"
                     )
                 parquet = pq.ParquetFile(pa.BufferReader(content))
             else:

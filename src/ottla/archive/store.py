@@ -134,7 +134,7 @@ class Store:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise PipelineError(f"another job is writing into {self.root}; wait for it, or end it first") from None
+                raise PipelineError(f"another job is writing into {self.root}; wait for it, or stop it") from None
             yield
         finally:
             os.close(lock)

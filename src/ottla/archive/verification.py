@@ -76,7 +76,7 @@ def check_ranges(manifest: Manifest) -> Iterator[Finding]:
     for at in manifest.partitions():
         read, lost = manifest.ranges.get(at, []), manifest.lost.get(at, [])
         for each in lost:
-            text = f"offsets {each} were gone from the broker before they were archived"
+            text = f"offsets {each} were deleted on the broker before they were archived"
             yield Finding("lost", str(at), text)
         for each in gaps([*read, *lost]):
             yield Finding("gap", str(at), f"offsets {each} were never read")
@@ -87,7 +87,7 @@ def check_ranges(manifest: Manifest) -> Iterator[Finding]:
 def check_spans(manifest: Manifest) -> Iterator[Finding]:
     """Checks that each file is within the ranges that were read and that files of one day share no offsets. Pure."""
     for path in manifest.added_twice:
-        yield Finding("doubled", path, "two commits name this file")
+        yield Finding("doubled", path, "this file is in two commits")
     for at in manifest.partitions():
         archived = manifest.archived(at)
         by_date: dict[str, list[ArchivedFile]] = {}
@@ -106,7 +106,7 @@ def check_directory(store: Store, manifest: Manifest) -> Iterator[Finding]:
     there = {file.path: file.size_bytes for file in store.list_files(DATA, recursive=True)}
     for path, file in manifest.files.items():
         if path not in there:
-            yield Finding("missing", path, f"{file.rows} records of {file.at}, offsets {file.span}, are not there")
+            yield Finding("missing", path, f"{file.rows} records of {file.at}, offsets {file.span}, are missing")
     for path in there.keys() - manifest.files.keys() - manifest.retired.keys():
         yield _unnamed(store, manifest, path)
 
@@ -117,12 +117,12 @@ def _unnamed(store: Store, manifest: Manifest, path: str) -> Finding:
     try:
         footer = _Footer.read(store, path)
     except (OSError, pa.ArrowException):
-        return Finding("leftover", path, "half a file that no commit names, of a run that was killed or runs just now")
+        return Finding("leftover", path, "incomplete file in no commit, from a run that was killed or is in progress")
     known = manifest.archived(footer.at) if footer.at is not None else []
     if footer.span is not None and any(each.intersection(footer.span) is not None for each in known):
-        text = f"no commit names this file, and its offsets {footer.span} of {footer.at} are archived in others"
+        text = f"this file is in no commit, and its offsets {footer.span} of {footer.at} are archived in other files"
         return Finding("doubled", path, text)
-    return Finding("leftover", path, "no commit names this file: it is of a run that was killed or runs just now")
+    return Finding("leftover", path, "this file is in no commit: it comes from a run that was killed or is in progress")
 
 
 def check_file(store: Store, file: ArchivedFile, *, deep: bool) -> Iterator[Finding]:
@@ -139,7 +139,7 @@ def check_file(store: Store, file: ArchivedFile, *, deep: bool) -> Iterator[Find
     if footer.span != file.span:
         yield Finding("different", file.path, f"it has offsets {footer.span}; its commit says {file.span}")
     if footer.at != file.at:
-        yield Finding("different", file.path, f"it is of {footer.at}; its commit says {file.at}")
+        yield Finding("different", file.path, f"it holds records of {footer.at}; its commit says {file.at}")
     if deep:
         yield from _check_bytes(store, file)
 
@@ -147,12 +147,12 @@ def check_file(store: Store, file: ArchivedFile, *, deep: bool) -> Iterator[Find
 def _check_bytes(store: Store, file: ArchivedFile) -> Iterator[Finding]:
     content = store.read(file.path)
     if len(content) != file.size_bytes or crc32c(content) != file.crc32c:
-        yield Finding("damaged", file.path, "its bytes are not those that were written")
+        yield Finding("damaged", file.path, "its content has changed since it was written")
         return
     offsets = pq.read_table(pa.BufferReader(content), columns=["offset"])["offset"].combine_chunks()
     steps = pc.min(pc.pairwise_diff(offsets)).as_py() if len(offsets) > 1 else 1
     if steps < 1:
-        yield Finding("doubled", file.path, "an offset is in it twice, or out of order")
+        yield Finding("doubled", file.path, "it contains an offset twice or out of order")
 
 
 @dataclass(frozen=True, slots=True)

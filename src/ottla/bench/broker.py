@@ -67,13 +67,15 @@ def main() -> int:
 def parse_options() -> argparse.Namespace:
     """Parses the command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m ottla.bench.broker", description="One broker, and three, against the floor."
+        prog="python -m ottla.bench.broker", description="Measures one broker and three brokers against the floor."
     )
-    parser.add_argument("--quick", action="store_true", help="everything for a moment: two minutes, rough figures")
-    parser.add_argument("--only", metavar="PATTERN", help="the steps whose name this regular expression finds")
-    parser.add_argument("--list", action="store_true", help="the steps and how long each takes")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="where results go (default: bench-results)")
-    parser.add_argument("--data", type=Path, help="a directory on the disk to measure (default: where results go)")
+    parser.add_argument("--quick", action="store_true", help="shorten every step: two minutes, rough figures")
+    parser.add_argument("--only", metavar="PATTERN", help="only the steps whose name matches this regular expression")
+    parser.add_argument("--list", action="store_true", help="list the steps and how long each takes")
+    parser.add_argument(
+        "--results", type=Path, default=RESULTS, help="directory for the results (default: bench-results)"
+    )
+    parser.add_argument("--data", type=Path, help="a directory on the disk to measure (default: that of the results)")
     return parser.parse_args()
 
 
@@ -95,11 +97,11 @@ def print_steps(console: Console, steps: list[Step]) -> None:
     """Prints the steps with their estimated durations."""
     for step in steps:
         console.print(f"{step.estimate_s:6.0f} s  {step.name}", highlight=False)
-    console.print(f"{sum(step.estimate_s for step in steps):6.0f} s  in all", highlight=False)
+    console.print(f"{sum(step.estimate_s for step in steps):6.0f} s  in total", highlight=False)
 
 
 if __name__ == "__main__":
     try:
         sys.exit(main())
     except KeyboardInterrupt:
-        sys.exit("interrupted: nothing was recorded; everything that was started has ended")
+        sys.exit("interrupted: nothing was recorded; all processes have ended")

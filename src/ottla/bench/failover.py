@@ -218,7 +218,7 @@ def main() -> int:
                 if store == "etcd":
                     program = etcd_program()
                     if program is None:
-                        console.print("etcd is not here: scripts/prepare_coordination.py fetches it")
+                        console.print("etcd was not found; scripts/prepare_coordination.py fetches it")
                         continue
                     coordination = stack.enter_context(running_etcd(program, Path(directory) / "etcd"))
                 where = Path(directory) / store
@@ -237,12 +237,12 @@ def main() -> int:
 def parse_options() -> argparse.Namespace:
     """Parses the command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m ottla.bench.failover", description="From a fault to the next write."
+        prog="python -m ottla.bench.failover", description="Measures the time from a fault to the next write."
     )
-    parser.add_argument("--tries", type=int, default=20, help="kills, and controlled stops, for each store")
+    parser.add_argument("--tries", type=int, default=20, help="number of kills and of controlled stops for each store")
     parser.add_argument("--stores", default="sqlite,etcd", help="coordination stores, separated by commas")
     parser.add_argument("--session-ms", type=int, default=SESSION_DEFAULT_MS, help="broker.session.timeout.ms")
-    parser.add_argument("--results", type=Path, default=Path("bench-results"), help="where results go")
+    parser.add_argument("--results", type=Path, default=Path("bench-results"), help="directory for the results")
     return parser.parse_args()
 
 

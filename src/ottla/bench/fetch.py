@@ -189,7 +189,7 @@ def fill(caller: Caller, topic: FilledTopic) -> None:
         left -= count
     expected = topic.batches * topic.batch.record_count
     if caller.end_offset(topic.name) != expected:
-        raise RuntimeError(f"{topic.name} does not end at {expected}")
+        raise RuntimeError(f"{topic.name} does not end at offset {expected}")
 
 
 def estimate_hot_s(pace: Pace) -> float:

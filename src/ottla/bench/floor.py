@@ -274,10 +274,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="The floor: a bare socket reader that writes to a file.")
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--dir", default=None, help="a directory on the disk to measure (default: the temporary one)")
-    parser.add_argument("--server", action="store_true", help="also Ottla's server with a handler that keeps nothing")
+    parser.add_argument(
+        "--server", action="store_true", help="also measure Ottla's server with a handler that stores nothing"
+    )
     parser.add_argument("--inflight", type=int, nargs="+", default=[1, 64])
     parser.add_argument("--frame-bytes", type=int, nargs="+", default=list(FRAME_SIZES))
-    parser.add_argument("--repetitions", type=int, default=1, help="all in turns; printed is the one in the middle")
+    parser.add_argument("--repetitions", type=int, default=1, help="number of rounds; the median is printed")
     parser.add_argument("--kept-mb", type=int, nargs="+", default=[KEPT_BYTES >> 20])
     options = parser.parse_args()
     print(

@@ -116,7 +116,7 @@ def read_back(bootstrap: str, topic: str, records: int, broker_pid: int) -> Traf
             messages = consumer.consume(RECORDS_A_CALL, 0.05)
             refused = [message for message in messages if message.error() is not None]
             if refused or not first or time.perf_counter() > deadline:
-                raise RuntimeError(f"{found} of {records} records were read: {refused[:1] or 'too slow'}")
+                raise RuntimeError(f"only {found} of {records} records were read: {refused[:1] or 'too slow'}")
             found += len(messages)
         return Traffic(found, time.perf_counter() - begin, cpu_seconds(broker_pid) - cpu)
     finally:

@@ -128,7 +128,7 @@ class LoadDriver:
             return self._pipelines
         ready = self._poll.poll(SILENCE_S)
         if not ready:
-            raise TimeoutError(f"no connection was answered for {SILENCE_S:.0f} s")
+            raise TimeoutError(f"no connection received a response for {SILENCE_S:.0f} s")
         return [self._by_descriptor[descriptor] for descriptor, _ in ready]
 
 

@@ -31,7 +31,7 @@ def _checked(servers: str | None, default_port: int | None) -> str | None:
         return None
     entries = [entry.strip() for entry in servers.split(",") if entry.strip()]
     if not entries:
-        raise typer.BadParameter("it names no server; write host:port[,host:port...]")
+        raise typer.BadParameter("it contains no server; write host:port[,host:port...]")
     for entry in entries:
         try:
             split_address(entry, default_port)

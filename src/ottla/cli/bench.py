@@ -39,7 +39,7 @@ def run(
         bool, typer.Option("--fresh", help="Measure everything again, and set old results aside.")
     ] = False,
     mix: Annotated[bool, typer.Option("--mix", help="Continue even if there are results of another commit.")] = False,
-    list_: Annotated[bool, typer.Option("--list", help="Only list what would be measured.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="Only list the measurements.")] = False,
     repetitions: Annotated[
         int | None, typer.Option(min=1, help="Override the number of repetitions in the file.")
     ] = None,
@@ -78,7 +78,7 @@ def run(
     try:
         outcome = Runner(matrix, store, default_places(directory, data, ram_disk), this, say).measure_all()
     except KeyboardInterrupt:
-        say(f"interrupted: what was measured is in {store.path}; the same command goes on from there")
+        say(f"interrupted: the measurements so far are in {store.path}; the same command continues from there")
         raise
     finally:
         signal.signal(signal.SIGTERM, previous)
@@ -106,8 +106,8 @@ def _same_commit(store: Store, commit: str) -> None:
     others = sorted({str(line.get("commit")) for line in store.lines()} - {commit})
     if others:
         raise CommandError(
-            f"{store.path} has results of commit {', '.join(others)} and this is {commit}: "
-            "--fresh measures everything again, --mix goes on all the same"
+            f"{store.path} has results of commit {', '.join(others)}, but this is {commit}; --fresh measures "
+            "everything again, --mix continues anyway"
         )
 
 
@@ -119,7 +119,7 @@ def _print_cells(matrix: Matrix) -> None:
     rows = [(cell.target.name, cell.row.label, cell.row.key) for cell in cells if cell.repetition == 0]
     print_table(["target", "configuration", "key"], rows)
     for each in left_out:
-        print(f"left out: {each.target}: {each.label}: {each.reason}")
+        print(f"skipped: {each.target}: {each.label}: {each.reason}")
     seconds = sum(estimate_s(cell, matrix.warm_up_s) for cell in cells)
     print(f"{len(rows)} x {matrix.repetitions} measurements, about {duration_text(seconds)}")
 

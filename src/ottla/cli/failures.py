@@ -43,8 +43,8 @@ def sentence_of(failure: BaseException) -> str:
     if isinstance(failure, OSError):
         where = f": {failure.filename}" if failure.filename else ""
         return f"{failure.strerror or failure}{where}"
-    hint = "" if debug_wanted() else "; `ottla --debug ...` shows where"
-    return f"this is a fault of ottla itself: {type(failure).__name__}: {failure}{hint}"
+    hint = "" if debug_wanted() else "; `ottla --debug ...` prints the traceback"
+    return f"internal error, please report it: {type(failure).__name__}: {failure}{hint}"
 
 
 def _is_client_error(failure: BaseException) -> bool:

@@ -26,7 +26,7 @@ def check_seconds(seconds: float | None) -> float | None:
 def check_count_or_default(count: int) -> int:
     """Validates a count for which -1 means the broker's default."""
     if count == 0 or count < -1:
-        raise typer.BadParameter(f"{count} is neither at least 1 nor -1, the broker's default")
+        raise typer.BadParameter(f"{count} must be at least 1, or -1 for the broker's default")
     return count
 
 
@@ -34,7 +34,7 @@ def parse_duration_ms(text: str, option: str, *, min_ms: int = 0) -> int:
     """Parses a duration. Raises BadParameter, naming the option, if the text is not a duration or out of range."""
     found = duration_ms(text)
     if found is None:
-        raise typer.BadParameter(f'"{text}" is not a duration, as {DURATION_EXAMPLES}', param_hint=option)
+        raise typer.BadParameter(f'"{text}" is not a duration such as {DURATION_EXAMPLES}', param_hint=option)
     if not min_ms <= found <= SECONDS_MAX * 1000:
         raise typer.BadParameter(f'"{text}" is not between {min_ms} ms and 100 years', param_hint=option)
     return found

@@ -82,7 +82,7 @@ def create(
     configs = parse_pairs(config, "--config")
     assignment = parse_assignment(replica_assignment)
     if assignment is not None and (partitions, replication_factor) != (-1, -1):
-        raise typer.BadParameter("--replica-assignment takes the place of --partitions and --replication-factor")
+        raise typer.BadParameter("--replica-assignment cannot be combined with --partitions or --replication-factor")
 
     async def work() -> tuple[bool, TopicDescription]:
         from ottla.client import Admin
@@ -108,7 +108,7 @@ def create(
     if as_json:
         print_json({"created": created, **asdict(description)})
     else:
-        done = "created" if created else "is already there:"
+        done = "created" if created else "already exists:"
         print(f"{done} {name} with {count_text(len(description.partitions), 'partition')}")
 
 
@@ -195,9 +195,9 @@ def alter(
     changes = parse_pairs(config, "--config")
     resets = list(delete_config or [])
     if partitions is None and not changes and not resets:
-        raise typer.BadParameter("say what to change: --partitions, --config or --delete-config")
+        raise typer.BadParameter("nothing to change; use --partitions, --config or --delete-config")
     if both := sorted(set(changes) & set(resets)):
-        raise typer.BadParameter(f"{', '.join(both)} cannot be set and reset at once")
+        raise typer.BadParameter(f"{', '.join(both)} cannot be both set and reset")
 
     async def work() -> TopicDescription:
         from ottla.client import Admin

@@ -164,8 +164,8 @@ class CorruptBatchError(ClientError):
 
     def __init__(self, topic: str, partition: int, offset: int, reason: str) -> None:
         super().__init__(
-            f"the batch at offset {offset} of {topic}-{partition} is damaged: {reason}. "
-            f"`ottla log verify` on the broker's machine names the file; seek past the batch to go on without it."
+            f"the batch at offset {offset} of {topic}-{partition} is damaged: {reason}. `ottla log verify` on "
+            "the broker's machine shows the file; seek past the batch to skip it."
         )
         self.topic = topic
         self.partition = partition
@@ -191,7 +191,7 @@ class DeserializationError(ClientError):
     def __init__(self, topic: str, partition: int, offset: int, what: str, data: bytes, cause: Exception) -> None:
         super().__init__(
             f"the {what}_deserializer failed for the record at offset {offset} of {topic}-{partition}: "
-            f"{type(cause).__name__}: {cause}. The position stays there; seek past the record to skip it."
+            f"{type(cause).__name__}: {cause}. The position is unchanged; seek past the record to skip it."
         )
         self.topic = topic
         self.partition = partition
@@ -218,40 +218,41 @@ _SPECIFIC: dict[ErrorCode, type[BrokerRefusedError]] = {
 
 _SENTENCES: dict[ErrorCode, str] = {
     ErrorCode.unknown_topic_or_partition: "it does not exist",
-    ErrorCode.unknown_topic_id: "it does not exist any more",
+    ErrorCode.unknown_topic_id: "it no longer exists",
     ErrorCode.offset_out_of_range: "the log has no such offset",
-    ErrorCode.topic_already_exists: "a topic of this name is already there",
+    ErrorCode.topic_already_exists: "a topic of this name already exists",
     ErrorCode.invalid_topic_exception: "the name is not a valid topic name (1 to 249 of a-z A-Z 0-9 . _ -)",
-    ErrorCode.kafka_storage_error: "the broker cannot write to its disk; its log says why",
+    ErrorCode.kafka_storage_error: "the broker cannot write to its disk; see the broker's log",
     ErrorCode.message_too_large: "the broker's message.max.bytes or the topic's max.message.bytes is smaller",
-    ErrorCode.not_enough_replicas: "fewer replicas are in sync than min.insync.replicas asks for",
-    ErrorCode.topic_authorization_failed: "this client may not use the topic",
-    ErrorCode.group_authorization_failed: "this client may not use the group",
+    ErrorCode.not_enough_replicas: "fewer replicas are in sync than min.insync.replicas requires",
+    ErrorCode.topic_authorization_failed: "this client is not authorized to use the topic",
+    ErrorCode.group_authorization_failed: "this client is not authorized to use the group",
     ErrorCode.group_id_not_found: "there is no such group",
     ErrorCode.non_empty_group: "it has members; stop them first",
     ErrorCode.group_subscribed_to_topic: "a member of the group subscribes to the topic",
     ErrorCode.invalid_group_id: "the name is not a valid group name",
     ErrorCode.coordinator_not_available: "no broker coordinates the group at the moment; try again",
-    ErrorCode.coordinator_load_in_progress: "its coordinator still reads what is known of the group; try again",
+    ErrorCode.coordinator_load_in_progress: "its coordinator is still loading the group; try again",
     ErrorCode.fenced_instance_id: "another consumer has taken over its group_instance_id; this one has stopped",
     ErrorCode.unreleased_instance_id: (
         "another consumer of the same group_instance_id is still a member; it has to leave or time out first"
     ),
     ErrorCode.inconsistent_group_protocol: "its members use another group_protocol, or no assignor of this consumer",
     ErrorCode.invalid_session_timeout: (
-        "session_timeout_ms is outside of the broker's group.min.session.timeout.ms and group.max.session.timeout.ms"
+        "session_timeout_ms is outside the range of the broker's group.min.session.timeout.ms and "
+        "group.max.session.timeout.ms"
     ),
     ErrorCode.group_max_size_reached: "it has as many members as the broker's group.max.size allows",
     ErrorCode.unsupported_assignor: "the broker has no such assignor",
     ErrorCode.transactional_id_not_found: "there is no such transactional id",
-    ErrorCode.transaction_coordinator_fenced: "a later coordinator has been there",
-    ErrorCode.invalid_transaction_timeout: "the time-out is larger than the broker's transaction.max.timeout.ms",
+    ErrorCode.transaction_coordinator_fenced: "it was fenced by a newer transaction coordinator",
+    ErrorCode.invalid_transaction_timeout: "the timeout is larger than the broker's transaction.max.timeout.ms",
     ErrorCode.not_coordinator: "its coordinator is moving to another broker; try again",
     ErrorCode.concurrent_transactions: "its last transaction is still being completed; try again",
-    ErrorCode.transactional_id_authorization_failed: "this client may not use the transactional id",
-    ErrorCode.invalid_txn_state: "its coordinator knows of no such transaction, or ended it otherwise",
-    ErrorCode.transaction_abortable: "the coordinator asks for the transaction to be aborted",
-    ErrorCode.invalid_producer_id_mapping: "its coordinator knows another producer by it, or none any more",
+    ErrorCode.transactional_id_authorization_failed: "this client is not authorized to use the transactional id",
+    ErrorCode.invalid_txn_state: "its coordinator has no such transaction, or has ended it with the other outcome",
+    ErrorCode.transaction_abortable: "the coordinator requires the transaction to be aborted",
+    ErrorCode.invalid_producer_id_mapping: "it has expired, or belongs to another producer",
 }
 
 

@@ -45,9 +45,9 @@ class LoopThread:
         does not get.
         """
         if threading.current_thread() is self._thread:
-            raise ClientError("a blocking client cannot be used on its own event loop, by a serializer for example")
+            raise ClientError("a blocking client cannot be used on its own event loop, for example in a serializer")
         if not self.is_of_this_process:
-            raise ClientError("the client was created before this process was forked: create another one here")
+            raise ClientError("the client was created before this process was forked; create a new one in this process")
         running = _Call(work)
         try:
             self._loop.call_soon_threadsafe(running.begin)
@@ -100,7 +100,7 @@ class _Call(Generic[T]):
     def result(self) -> T:
         assert self._task is not None
         if self._task.cancelled():
-            raise ClientClosedError("the client was closed while it was asked for something")
+            raise ClientClosedError("the client was closed during the call")
         return self._task.result()
 
     def raised(self, failure: BaseException) -> bool:

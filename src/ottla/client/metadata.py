@@ -191,7 +191,7 @@ class Metadata:
         }
         self._stale = False  # a contradiction that arrives meanwhile requires another refresh
         try:
-            reply = await call(connection, METADATA, body, what="asking for the cluster's metadata")
+            reply = await call(connection, METADATA, body, what="requesting the cluster's metadata")
         except BaseException:
             self._stale = True
             raise

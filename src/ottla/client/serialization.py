@@ -30,7 +30,7 @@ def to_bytes(what: str, topic: str, given: Any, serializer: Serializer | None) -
         return bytes(made)  # also copies a buffer that the program may change before it is sent
     if serializer is not None:
         raise TypeError(f"the {what}_serializer returned {_kind(made)} for topic {topic!r}; it has to return bytes")
-    how = f"encode it ({what}.encode())" if isinstance(made, str) else "turn it into bytes"
+    how = f"encode it ({what}.encode())" if isinstance(made, str) else "convert it to bytes"
     raise TypeError(
         f"the {what} of a record for topic {topic!r} is {_kind(made)}; records hold bytes: "
         f"{how}, or create the producer with a {what}_serializer"
@@ -41,7 +41,7 @@ def check_headers(topic: str, headers: Any) -> None:
     """Raises TypeError unless the headers are pairs of a name (str) and a value (bytes or None)."""
     if isinstance(headers, dict):
         raise TypeError(
-            f"the headers of a record for topic {topic!r} are a dict; they are a list of (name, value) pairs, "
+            f"the headers of a record for topic {topic!r} are a dict; pass a list of (name, value) pairs, "
             "because a name may occur twice: list(headers.items())"
         )
     for header in headers:

@@ -337,7 +337,7 @@ class SyncConsumer(Facade):
 
     def _refuse_in_callback(self) -> None:
         if getattr(self._in_callback, "is_set", False):
-            raise ClientError("a callback of a rebalance cannot fetch records")
+            raise ClientError("a rebalance callback cannot fetch records")
 
     # The same as in the asyncio consumer.
 

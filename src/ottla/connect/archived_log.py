@@ -46,14 +46,14 @@ class ArchivedPart:
         place, topic, last = archive.place, archive.topic, archive.ranges[-1]
         if last.end < live.start_offset:
             raise ArchiveError(
-                f"the archive {place} has {topic} up to offset {last.end - 1}, and the log begins with "
-                f"{live.start_offset}: offsets {last.end}-{live.start_offset - 1} are in neither. What is after them "
-                "can be restored without --archive"
+                f"the archive {place} has {topic} up to offset {last.end - 1}, but the log starts at "
+                f"{live.start_offset}: offsets {last.end}-{live.start_offset - 1} are in neither. The records "
+                "after them can be restored without --archive"
             )
         if last.end > live.end_offset:
             raise ArchiveError(
-                f"the archive {place} has {topic} up to offset {last.end - 1}, and the log ends before that, with "
-                f"{live.end_offset - 1}: it is the archive of another log of this name"
+                f"the archive {place} has {topic} up to offset {last.end - 1}, but the log ends before that, "
+                f"at {live.end_offset - 1}: the archive belongs to another log of this name"
             )
         # The archive was started late: the log has everything the archive has, and more.
         if last.start > live.start_offset:
@@ -67,7 +67,7 @@ class ArchivedPart:
         if archive.gaps:
             missing = ", ".join(str(each) for each in archive.gaps)
             lacking = f"the archive {archive.place} lacks offsets {missing} of {archive.topic}"
-            note = f"{lacking}: what is before them is of no use"
+            note = f"{lacking}; the records before them cannot be used"
         return cls(archive, archive.ranges[-1].start, archive.ranges[-1].end, note)
 
     @property
@@ -95,8 +95,8 @@ class ArchivedPart:
         found = [entry for chunk in self.read(live.offset, live.offset + 1) for entry in chunk]
         if not found or found[0].data != live.data:
             raise ArchiveError(
-                f"what the archive {self.archive.place} has at offset {live.offset} is not what the log has there: it "
-                "is the archive of another log of this name"
+                f"the records of the archive {self.archive.place} and of the log at offset {live.offset} "
+                "differ: the archive belongs to another log of this name"
             )
 
 

@@ -54,7 +54,7 @@ class ConnectorConfig:
     def check(self) -> None:
         """Raises NeedsHelpError if the name is invalid, or a setting is missing or unknown."""
         if not NAME.fullmatch(self.name):
-            raise NeedsHelpError(f'"{self.name}" is no name of a connector: letters, digits, ".", "_" and "-"')
+            raise NeedsHelpError(f'"{self.name}" is not a valid connector name: use letters, digits, ".", "_" and "-"')
         if self.kind not in KINDS:
             raise NeedsHelpError(f'{self.name}: there is no connector "{self.kind}"; there are {", ".join(KINDS)}')
         module = _module(self.kind)
@@ -83,7 +83,7 @@ def _module(kind: str) -> Any:
         return import_module(KINDS[kind])
     except ImportError as missing:
         extra = FOLLOWERS.get(kind, "connect")
-        raise NeedsHelpError(f"{kind} needs more: pip install 'ottla[{extra}]' ({missing})") from missing
+        raise NeedsHelpError(f"{kind} needs additional packages: pip install 'ottla[{extra}]' ({missing})") from missing
 
 
 def load_file(path: Path, bootstrap: str | None = None) -> list[ConnectorConfig]:
@@ -93,12 +93,14 @@ def load_file(path: Path, bootstrap: str | None = None) -> list[ConnectorConfig]
     except OSError as failure:
         raise NeedsHelpError(f"{path}: {failure.strerror}") from failure
     except tomllib.TOMLDecodeError as mistake:
-        raise NeedsHelpError(f"{path} is no TOML: {mistake}") from mistake
+        raise NeedsHelpError(f"{path} is not valid TOML: {mistake}") from mistake
     for unknown in content.keys() - {"bootstrap", "connector"}:
-        raise NeedsHelpError(f'{path}: nothing is called "{unknown}" here; there are bootstrap and [connector.NAME]')
+        raise NeedsHelpError(
+            f'{path}: unknown setting "{unknown}"; the file may contain bootstrap and [connector.NAME]'
+        )
     described = content.get("connector")
     if not isinstance(described, dict) or not described:
-        raise NeedsHelpError(f"{path} has no connector: [connector.NAME], and kind = ... below it")
+        raise NeedsHelpError(f"{path} has no connector; add [connector.NAME] with kind = ... below it")
     chosen = bootstrap or content.get("bootstrap", DEFAULT_BOOTSTRAP)
     configs = [_config(name, table, chosen) for name, table in described.items()]
     for config in configs:
@@ -108,13 +110,13 @@ def load_file(path: Path, bootstrap: str | None = None) -> list[ConnectorConfig]
 
 def _config(name: str, table: Any, bootstrap: str) -> ConnectorConfig:
     if not isinstance(table, dict) or not isinstance(table.get("kind"), str):
-        raise NeedsHelpError(f"[connector.{name}] has no kind: {', '.join(KINDS)}")
+        raise NeedsHelpError(f"[connector.{name}] has no kind; choose one of {', '.join(KINDS)}")
     settings = {key: value for key, value in table.items() if key not in ("kind", "url_variable")}
     variable = table.get("url_variable")
     if variable is not None:
         if variable not in os.environ:
             raise NeedsHelpError(
-                f"[connector.{name}]: there is no {variable} in the environment: export {variable}=..."
+                f"[connector.{name}]: the environment variable {variable} is not set: export {variable}=..."
             )
         settings["url"] = os.environ[variable]
     return ConnectorConfig(name, table["kind"], bootstrap, settings)

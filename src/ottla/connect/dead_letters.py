@@ -46,8 +46,8 @@ class DeadLetterTopic:
         """Writes one record. It is acknowledged when the call returns."""
         if self._topic is None:
             raise NeedsHelpError(
-                f"{record.at} offset {record.offset}: {reason}. Nothing was skipped; --dead-letters TOPIC sets such "
-                f"records aside, with the reason, and goes on"
+                f"{record.at} offset {record.offset}: {reason}. Nothing was skipped; with --dead-letters "
+                "TOPIC, the connector sends such records and their reasons to a topic and continues"
             )
         if self._producer is None:
             await ensure_topic(self._bootstrap, self._topic, {"retention.ms": "-1"})

@@ -38,7 +38,7 @@ class Delivery:
                 )
                 transaction.send_nowait(self._position_topic, encode_position(batch.position), POSITION_KEY)
         except RecordTooLargeError as failure:
-            raise NeedsHelpError(f"{failure}. It stays in the source; nothing was left out") from failure
+            raise NeedsHelpError(f"{failure}. It remains in the source; nothing was skipped") from failure
 
     async def _prepare(self, topic: str) -> None:
         settings = self._source.topic_settings(topic)
@@ -48,8 +48,9 @@ class Delivery:
         count = len(await self._producer.partitions(topic))
         if settings.only_partition and count > 1:
             raise NeedsHelpError(
-                f"{topic} has {count} partitions, and all records of this connector keep one order: it needs one "
-                f"partition. Name another --prefix, or `ottla topics delete {topic}`, and it is created as it should be"
+                f"{topic} has {count} partitions, but this connector needs exactly one, to keep the order of "
+                f"its records. Choose another --prefix, or run `ottla topics delete {topic}` so that it is "
+                "created with one"
             )
         self._ready.add(topic)
 

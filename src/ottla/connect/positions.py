@@ -71,7 +71,7 @@ def _parsed(topic: str, value: bytes) -> Position:
     except ValueError:
         position = None
     if not isinstance(position, dict):
-        raise NeedsHelpError(f"the last record of {topic} is no position: somebody else has written there")
+        raise NeedsHelpError(f"the last record of {topic} is not a position; another program has written to the topic")
     return position
 
 

@@ -57,13 +57,13 @@ async def _assign(consumer: Consumer, sink: Sink, known: Mapping[TopicPartition,
         wanted = known.get(each, begins[each] if sink.may_begin_late else 0)
         if wanted < begins[each]:
             raise NeedsHelpError(
-                f"{each} begins at offset {begins[each]}, and this sink has got to {wanted}: what is between is gone "
-                f"from the log. Fill the target anew, under another --name"
+                f"{each} starts at offset {begins[each]}, but this sink is at {wanted}: the records between "
+                "were deleted. Fill the target again under another --name"
             )
         if wanted > ends[each]:
             raise NeedsHelpError(
-                f"{each} ends at offset {ends[each]}, and this sink has got to {wanted}: the topic was deleted and "
-                f"created again, or this is another cluster. Fill the target anew, under another --name"
+                f"{each} ends at offset {ends[each]}, but this sink is at {wanted}: the topic was deleted and "
+                "created again, or this is another cluster. Fill the target again under another --name"
             )
         consumer.seek(each, wanted)
     return ends

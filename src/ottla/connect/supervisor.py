@@ -82,7 +82,7 @@ class ConnectorProcess:
         if self.status.state not in ("restarting", "waiting"):
             self.status.error = f"the process ended with code {code}"
         self._change("restarting")
-        self._say(f"{self._config.name}: {self.status.error}. Starts again in {pause_s:g} s")
+        self._say(f"{self._config.name}: {self.status.error}. Restarting in {pause_s:g} s")
         self._news.set()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), pause_s)
@@ -161,8 +161,8 @@ class ConnectorProcess:
             if not self._statuses.is_started and not self._has_told:
                 self._has_told = True
                 self._say(
-                    f"{self._config.name}: `ottla connect status` does not show it. The brokers at "
-                    f"{self._statuses.bootstrap} (--bootstrap) say: {failure}"
+                    f"{self._config.name}: `ottla connect status` does not show it, because its status could "
+                    f"not be written to {self._statuses.bootstrap} (--bootstrap): {failure}"
                 )
 
 

@@ -119,7 +119,7 @@ def main() -> int:
         return NEEDS_HELP if needs_help else TRY_AGAIN
     except Exception as fault:
         traceback.print_exc()
-        reports.failed(f"this is a fault of ottla itself: {type(fault).__name__}: {fault}", needs_help=False)
+        reports.failed(f"internal error, please report it: {type(fault).__name__}: {fault}", needs_help=False)
         return TRY_AGAIN
     return 0
 

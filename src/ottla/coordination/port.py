@@ -233,21 +233,21 @@ def check_commit(conditions: Sequence[Condition], operations: Sequence[Operation
     """Raises ValueError for a commit that no store accepts."""
     for things in (conditions, operations):
         if len(things) > OPERATIONS_MAX:
-            raise ValueError(f"{len(things)} conditions or operations in a commit, the limit is {OPERATIONS_MAX}")
+            raise ValueError(f"a commit has {len(things)} conditions or operations, the limit is {OPERATIONS_MAX}")
         _check_keys([thing.key for thing in things])
     value_bytes = sum(len(operation.value) for operation in operations if isinstance(operation, Put))
     leases = {operation.lease for operation in operations if isinstance(operation, Put)} - {None}
     if len(leases) > 1:
         raise ValueError(f"a commit names more than one lease: {leases}")
     if value_bytes > COMMIT_BYTES_MAX:
-        raise ValueError(f"{value_bytes} bytes of values in a commit, the limit is {COMMIT_BYTES_MAX}")
+        raise ValueError(f"a commit has {value_bytes} bytes of values, the limit is {COMMIT_BYTES_MAX}")
 
 
 def _check_keys(keys: Iterable[str]) -> None:
     seen: set[str] = set()
     for key in keys:
         if key in seen:
-            raise ValueError(f"the key {key!r} stands twice in a commit")
+            raise ValueError(f"the key {key!r} occurs twice in a commit")
         if not 0 < len(key.encode()) <= KEY_BYTES_MAX:
             raise ValueError(f"the key {key!r} has {len(key.encode())} bytes, not 1 to {KEY_BYTES_MAX}")
         seen.add(key)

@@ -34,7 +34,7 @@ def parse_place(text: str) -> StoreAddress:
     kind, separator, rest = text.partition(":")
     if kind not in KINDS or not separator or not rest:
         raise BadCoordinationError(
-            f"ottla.coordination={text} is not one of sqlite:DIRECTORY, etcd:HOST:PORT[,...][/CLUSTER], "
+            f"ottla.coordination={text} must be one of sqlite:DIRECTORY, etcd:HOST:PORT[,...][/CLUSTER], "
             "zookeeper:HOST:PORT[,...][/CLUSTER]"
         )
     if kind == "sqlite":

@@ -32,14 +32,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m ottla.demo", description=__doc__)
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
-    parser.add_argument("--plot", type=Path, default=Path("demo.html"), help="where the HTML page goes")
+    parser.add_argument("--plot", type=Path, default=Path("demo.html"), help="the file for the HTML page")
     arguments = parser.parse_args()
     console = Console()
     chance = random.Random(arguments.seed)
     kill_at = int(arguments.records * chance.uniform(0.2, 0.4))
     demo = Demo(CrashResults(arguments.records), arguments.seed)
     with tempfile.TemporaryDirectory(prefix="ottla-demo-") as directory, ClusterProcesses(Path(directory)) as cluster:
-        console.print(f"three brokers serve at {cluster.bootstrap} (seed {arguments.seed})")
+        console.print(f"three brokers are serving at {cluster.bootstrap} (seed {arguments.seed})")
         _siege(console, cluster, demo.story, kill_at)
         console.print(_table(demo.story))
         is_proven = _verdict(console, demo.story)
@@ -86,10 +86,10 @@ def _pipeline(console: Console, bootstrap: str, directory: Path, demo: Demo) -> 
     try:
         story = run_pipeline(bootstrap, directory, day, lambda text: console.print(text, highlight=False))
     except JavaMissingError as missing:
-        demo.pipeline_left_out = f"The pipeline is left out. {missing}"
+        demo.pipeline_left_out = f"The pipeline is skipped. {missing}"
     except ImportError as missing:
         needs = "it needs PySpark and pyarrow, pip install 'ottla[spark]'"
-        demo.pipeline_left_out = f"The pipeline is left out: {needs} ({missing})"
+        demo.pipeline_left_out = f"The pipeline is skipped: {needs} ({missing})"
     else:
         demo.pipeline, demo.bad_job_ms = story, day.bad_job_ms
         return _restored(console, story)
@@ -99,10 +99,10 @@ def _pipeline(console: Console, bootstrap: str, directory: Path, demo: Demo) -> 
 
 def _restored(console: Console, story: PipelineResults) -> bool:
     if not story.is_same or story.faults or story.archived != story.changes:
-        console.print(f"The restored table is not the one that was there: {story}", style="bold red", markup=False)
+        console.print(f"The restored table differs from the original: {story}", style="bold red", markup=False)
         return False
     console.print(
-        f"The restored table is the one that was there, row by row ({story.took_s:.0f} s).", style="bold green"
+        f"The restored table is identical to the original, row by row ({story.took_s:.0f} s).", style="bold green"
     )
     return True
 

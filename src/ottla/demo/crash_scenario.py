@@ -170,8 +170,8 @@ class CrashScenario:
         started = time.monotonic()
         await asyncio.to_thread(self._cluster.broker(story.victim).start)
         story.restart_s = time.monotonic() - started
-        self._note(f"broker {story.victim} is back")
-        self._say(f"{self._written:,} records: broker {story.victim} is back, and follows")
+        self._note(f"broker {story.victim} has restarted")
+        self._say(f"{self._written:,} records: broker {story.victim} has restarted and follows")
         while True:
             if await _all_in_sync(admin):
                 break

@@ -36,7 +36,7 @@ def verdict_of(story: CrashResults) -> tuple[bool, str]:
     if story.proven:
         return True, "Every acknowledged record is there, once and in order."
     if story.findings.ok:
-        return False, "The kill did not come in the middle, so nothing is proven: try more records."
+        return False, "The kill did not happen during the writes, so the demo proves nothing; use more records."
     return False, "The proof failed: this is a bug in Ottla."
 
 

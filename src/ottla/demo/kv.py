@@ -58,7 +58,7 @@ class Store:
         finally:
             writer.close()
         if not answer.endswith("\n"):
-            raise ConnectionError("the store has gone")
+            raise ConnectionError("the store has ended")
         return answer.strip()
 
 
@@ -70,7 +70,7 @@ async def run_kv(directory: Path, say: Say) -> KvResults:
         async with AsyncExitStack() as stack:
             servers = f"127.0.0.1:{wal_port}"
             stores = [await stack.enter_async_context(_store(servers, *role)) for role in ((), ("--follow",))]
-            say("two key-value stores in memory, one leads and one follows; all that they share is a log")
+            say("two key-value stores in memory, one leads and one follows; they share only a log")
             writing = _KvWriters(stores)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(GIVE_UP_S):

@@ -110,9 +110,9 @@ def _pipeline(demo: Demo) -> list[str]:
     if story is None:
         return [title, f"<p>{escape(demo.pipeline_left_out)}</p>"] if demo.pipeline_left_out else []
     is_good = story.is_same and not story.faults and story.archived == story.changes
-    verdict = "The restored table is the one that was there, row by row."
+    verdict = "The restored table is identical to the original, row by row."
     if not is_good:
-        verdict = "The restored table is not the one that was there."
+        verdict = "The restored table differs from the original."
     told = (
         f"At {clock(demo.bad_job_ms)} a bad job deleted every second customer. The changes were archived to Parquet, "
         "retention removed them from the log, and the table was restored from the archive as it was before."

@@ -32,7 +32,7 @@ class FieldReader:
         """Reads `size` bytes. Raises MalformedError if fewer are left."""
         end = self._at + size
         if size < 0 or end > len(self._data):
-            raise MalformedError(f"{size} bytes wanted at {self._at}, {len(self._data) - self._at} are there")
+            raise MalformedError(f"{size} bytes expected at {self._at}, {len(self._data) - self._at} are left")
         taken = self._data[self._at : end]
         self._at = end
         return taken
@@ -123,7 +123,7 @@ class FieldReader:
     def end(self) -> None:
         """Raises MalformedError if bytes are left over."""
         if self._at != len(self._data):
-            raise MalformedError(f"{len(self._data) - self._at} bytes too many")
+            raise MalformedError(f"{len(self._data) - self._at} unexpected bytes at the end")
 
     def _number(self, layout: str, size: int) -> int:
         number: int = struct.unpack(layout, self.take(size))[0]

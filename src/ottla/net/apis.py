@@ -91,7 +91,7 @@ def decode_reply(connection: Connection, api: ClientApi, version: int, reply: me
     try:
         entity, _ = decode(response_type(api.key, version), reply)
     except MalformedRequest as damage:
-        lost = ConnectionLostError(f"the {api.name} reply of {connection.address} cannot be read: {damage}")
+        lost = ConnectionLostError(f"cannot decode the {api.name} response from {connection.address}: {damage}")
         connection.end(lost)
         raise lost from damage
     return entity
@@ -133,7 +133,7 @@ async def negotiate(connection: Connection, software_version: str) -> None:
     body = {"client_software_name": "ottla", "client_software_version": software_version}
     while True:
         request = encode(build(request_type(API_VERSIONS.key, version), body))
-        what = "asking for the API versions"
+        what = "requesting the API versions"
         reply = await connection.request(API_VERSIONS.key, version, [request], what=what)
         unsupported = int.from_bytes(reply[:2], "big") == 35  # UNSUPPORTED_VERSION, followed by a body of version 0
         if unsupported and version > 0:
@@ -141,7 +141,7 @@ async def negotiate(connection: Connection, software_version: str) -> None:
             continue
         answer = decode_reply(connection, API_VERSIONS, version, reply)
         if answer.error_code:
-            raise UnsupportedByBrokerError(f"the broker at {connection.address} refused ApiVersions")
+            raise UnsupportedByBrokerError(f"the broker at {connection.address} rejected ApiVersions")
         connection.versions = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
         finalized = getattr(answer, "finalized_features", ())
         connection.features = {each.name: int(each.max_version_level) for each in finalized}

@@ -135,12 +135,12 @@ class Connection(FrameReader):
         """Returns the highest version that both sides speak. Raises UnsupportedByBrokerError if there is none."""
         theirs = self.versions.get(api_key)
         if theirs is None:
-            raise UnsupportedByBrokerError(f"the broker at {self.address} has no {name} API")
+            raise UnsupportedByBrokerError(f"the broker at {self.address} does not support the {name} API")
         version = min(theirs[1], ours[1])
         if version < max(theirs[0], ours[0]):
             raise UnsupportedByBrokerError(
-                f"the broker at {self.address} speaks {name} v{theirs[0]} to v{theirs[1]}, "
-                f"this client v{ours[0]} to v{ours[1]}"
+                f"the broker at {self.address} supports {name} v{theirs[0]} to v{theirs[1]}, this client "
+                f"v{ours[0]} to v{ours[1]}"
             )
         return version
 
@@ -196,20 +196,20 @@ class Connection(FrameReader):
 
     def frame_received(self, frame: memoryview) -> None:
         if not self._waiting:
-            raise NotKafkaError("a reply to no request")
+            raise NotKafkaError("a response without a request")
         waiting = self._waiting[0]
         try:
             correlation_id, body_at = parse_response_header(waiting.api_key, waiting.version, frame)
         except MalformedRequest as cause:
             raise NotKafkaError(str(cause)) from cause
         if correlation_id != waiting.correlation_id:
-            raise NotKafkaError(f"a reply to request {correlation_id} where {waiting.correlation_id} is next")
+            raise NotKafkaError(f"a response to request {correlation_id}, expected {waiting.correlation_id}")
         self._waiting.popleft()
         if not waiting.reply.done():
             waiting.reply.set_result(frame[body_at:])
 
     def stream_damaged(self, reason: str) -> None:
-        self.end(ConnectionLostError(f"what answers at {self.address} does not speak Kafka's protocol: {reason}"))
+        self.end(ConnectionLostError(f"the server at {self.address} does not speak the Kafka protocol: {reason}"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         why = f": {exc}" if exc else ""

@@ -33,7 +33,7 @@ def connect_failed(address: str, cause: BaseException | None) -> NoBrokerError:
 
 def _why(cause: BaseException | None) -> str:
     if cause is None:
-        return "no answer"
+        return "no response"
     if isinstance(cause, TimeoutError):
         return "timed out"
     if isinstance(cause, ConnectionRefusedError) or getattr(cause, "errno", None) == errno.ECONNREFUSED:

@@ -61,7 +61,7 @@ class FrameReader(asyncio.BufferedProtocol):
         while end - start >= 4:
             (size,) = _SIZE.unpack_from(self._small, start)
             if not 4 <= size <= FRAME_BYTES_MAX:
-                raise NotKafkaError(f"a frame of {size} bytes")
+                raise NotKafkaError(f"invalid frame size of {size} bytes")
             if end - start - 4 >= size:
                 frame = memoryview(bytes(self._small[start + 4 : start + 4 + size]))
                 start += 4 + size

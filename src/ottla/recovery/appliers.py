@@ -149,7 +149,7 @@ class RowTables:
                 for key in run.keys:
                     rows.pop(key, None)
             else:
-                raise ValueError("these tables hold row images; statements are for a database")
+                raise ValueError("these tables hold row images only; statements need a database")
 
     def position(self) -> Position | None:
         """Returns None: a state in memory does not survive its process."""

@@ -143,16 +143,16 @@ def crc_of(entries: Iterable[bytes], before: int = 0) -> int:
 def decode(data: bytes, offset: int) -> tuple[int, int, str, bytes, bytes]:
     """Returns (kind, transaction, table, key, payload). Raises DamagedEntryError with the offset."""
     if len(data) < HEADER.size:
-        raise DamagedEntryError(offset, f"it has {len(data)} bytes, and an entry at least {HEADER.size}")
+        raise DamagedEntryError(offset, f"it has {len(data)} bytes; an entry has at least {HEADER.size}")
     first, table_bytes, key_bytes, transaction = HEADER.unpack_from(data)
     kind = first & 0x07
     if first >> 4 != VERSION:
-        raise DamagedEntryError(offset, f"version {first >> 4} of the format is not known here, {VERSION} is")
+        raise DamagedEntryError(offset, f"format version {first >> 4} is not supported, only {VERSION}")
     end = len(data)
     if first & CHECKSUM_FLAG:
         end -= CRC.size
         if end < HEADER.size or CRC.unpack_from(data, end)[0] != crc32c(memoryview(data)[:end]):
-            raise DamagedEntryError(offset, "its checksum is not that of its bytes")
+            raise DamagedEntryError(offset, "its checksum does not match")
     key_at = HEADER.size + table_bytes
     payload_at = key_at + key_bytes
     if payload_at > end:

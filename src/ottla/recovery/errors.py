@@ -28,8 +28,9 @@ class LogTrimmedError(RecoveryError):
 
     def __init__(self, needed: int, start_offset: int, of: str) -> None:
         super().__init__(
-            f"{of} needs the log from offset {needed}, but the log begins at {start_offset}: records between them are "
-            f"gone. Keep records until a snapshot covers them: trim after a snapshot, or a longer retention.ms"
+            f"{of} needs the log from offset {needed}, but the log begins at {start_offset}; the records "
+            "between them were deleted. Keep records until a snapshot covers them: trim after a snapshot, or "
+            "set a longer retention.ms"
         )
         self.needed = needed
         self.start_offset = start_offset
@@ -40,8 +41,8 @@ class AheadOfLogError(RecoveryError):
 
     def __init__(self, next_offset: int, end_offset: int, of: str) -> None:
         super().__init__(
-            f"{of} is at offset {next_offset}, and the log ends at {end_offset}: it is another log, or it has lost "
-            "records. Name the right log, or begin without this state"
+            f"{of} is at offset {next_offset}, but the log ends at {end_offset}: it is another log, or it has "
+            "lost records. Use the right log, or start without this state"
         )
 
 
@@ -54,8 +55,8 @@ class DivergedError(RecoveryError):
 
     def __init__(self, offset: int, expected: bytes, found: bytes) -> None:
         super().__init__(
-            f"the state at offset {offset} has the checksum {found.hex()}, and the writer had {expected.hex()}: "
-            "the log was applied differently, or not to the same state"
+            f"the state at offset {offset} has the checksum {found.hex()}, but the writer had "
+            f"{expected.hex()}: the log was applied differently, or to another state"
         )
         self.offset = offset
 
@@ -65,8 +66,8 @@ class WorkerFailedError(RecoveryError):
 
     def __init__(self, offset: int, until: int, why: str) -> None:
         super().__init__(
-            f"a worker that replays the log from offset {offset} up to {until} has failed: {why}. The state has "
-            "nothing of what is after that offset: recover again, or with workers=1"
+            f"a worker that replayed the log from offset {offset} up to {until} has failed: {why}. The state "
+            "contains nothing from this range; recover again, or use workers=1"
         )
         self.offset = offset
 

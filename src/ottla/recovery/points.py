@@ -29,9 +29,9 @@ class Point:
 
     def __post_init__(self) -> None:
         if sum(each is not None for each in (self.offset, self.time_ms, self.transaction)) > 1:
-            raise ValueError("a point is an offset, a time or a transaction, and not several of them")
+            raise ValueError("a point must be only one of offset, time and transaction")
         if self.transaction is not None and self.transaction < 1:
-            raise ValueError(f"a transaction id begins at 1: {self.transaction}")
+            raise ValueError(f"a transaction id must be at least 1: {self.transaction}")
 
     def allows(self, position: Position) -> bool:
         """Returns whether a state at this position contains nothing after the point."""

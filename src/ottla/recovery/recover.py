@@ -84,7 +84,7 @@ async def recover(
     point, AheadOfLogError if the state does not belong to this log, and WorkerFailedError if a worker fails.
     """
     if workers < 1:
-        raise ValueError(f"at least one worker replays a log: workers={workers}")
+        raise ValueError(f"workers must be at least 1: workers={workers}")
     tail = await log.tail()
     if until.offset is not None and until.offset > tail.end_offset:
         raise PointNotReachedError(f"the log ends at offset {tail.end_offset}, before {until}")

@@ -177,7 +177,7 @@ class Replayer:
         if here != count:
             raise _wrong_count(offset, transaction, count, here)
         if opened.crc != crc:
-            raise DamagedEntryError(offset, f"the entries of transaction {transaction} are not those that it commits")
+            raise DamagedEntryError(offset, f"the entries of transaction {transaction} do not match its commit")
         self.transaction_count += 1
         self._transaction_max = max(self._transaction_max, transaction)
 
@@ -215,4 +215,4 @@ class Replayer:
 
 
 def _wrong_count(offset: int, transaction: int, count: int, here: int) -> DamagedEntryError:
-    return DamagedEntryError(offset, f"it commits {count} entries of transaction {transaction}; {here} are here")
+    return DamagedEntryError(offset, f"it commits {count} entries of transaction {transaction}, but {here} were read")

@@ -130,7 +130,7 @@ async def _lead(writer: WritableLog, applier: Applier, replayer: Replayer, snaps
     async for columns in columns_of(writer, replayer.read_offset, first + 1):
         replayer.feed(columns)
     if replayer.read_offset <= first:
-        raise RecoveryError(f"the log was read to offset {replayer.read_offset} only, and the takeover is at {first}")
+        raise RecoveryError(f"the log was read only to offset {replayer.read_offset}, but the takeover is at {first}")
     return Leader(writer, applier, replayer, snapshots)
 
 
@@ -237,7 +237,7 @@ class Leader:
     async def snapshot(self) -> Snapshot:
         """Publishes a snapshot of the current state. A thread writes it while writes continue."""
         if self._snapshots is None:
-            raise RecoveryError("this leader has no snapshot store: give it one when it starts")
+            raise RecoveryError("this leader has no snapshot store; pass one at its start")
         async with self._one_snapshot:
             frames, position = self.applier.dump(), self.position
             # The leader knows its own clock, but a restore to a time compares record timestamps. In a log of the append
@@ -265,7 +265,9 @@ class Leader:
         while self._pending and self._pending[0].appended.done() and self._failure is None:
             write = self._pending.popleft()
             if write.appended.cancelled():
-                self._failure = asyncio.CancelledError("an append was cancelled: whether it is in the log is not known")
+                self._failure = asyncio.CancelledError(
+                    "an append was cancelled, so it is unknown whether it is in the log"
+                )
             else:
                 self._failure = write.appended.exception()
             if self._failure is not None:

@@ -94,7 +94,8 @@ class ObjectFiles:
             import fsspec
         except ImportError:
             raise ImportError(
-                f"snapshots in {address} need fsspec, and its file system for that place: pip install 'ottla[recovery]'"
+                f"snapshots in {address} need fsspec and its file system for this kind of URL: pip install "
+                "'ottla[recovery]'"
             ) from None
         self._files: Any
         self._files, self._base = fsspec.core.url_to_fs(address)

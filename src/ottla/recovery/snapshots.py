@@ -57,7 +57,7 @@ class SnapshotStore:
 
     def __init__(self, place: str | os.PathLike[str], *, keep: int = KEEP) -> None:
         if keep < 1:
-            raise ValueError(f"a store keeps at least one snapshot: keep={keep}")
+            raise ValueError(f"keep must be at least 1: keep={keep}")
         self.keep = keep
         self._files: SnapshotFiles = open_files(place)
 
@@ -157,7 +157,7 @@ class _FrameEncoder:
     def __iter__(self) -> Iterator[bytes]:
         for frame in self._frames:
             if not 0 < len(frame) <= FRAME_BYTES_MAX:
-                raise ValueError(f"a frame of a snapshot has 1 to {FRAME_BYTES_MAX} bytes, this one {len(frame)}")
+                raise ValueError(f"a frame of a snapshot must have 1 to {FRAME_BYTES_MAX} bytes, not {len(frame)}")
             self.crc = crc32c(frame, self.crc)
             self.frame_count += 1
             self.size_bytes += _FRAME.size + len(frame)
@@ -175,7 +175,7 @@ def _unpack(snapshot: Snapshot, blocks: Iterator[bytes]) -> Iterator[bytes]:
         while len(held) - at >= _FRAME.size:
             length, expected = _FRAME.unpack_from(held, at)
             if not 0 < length <= min(FRAME_BYTES_MAX, snapshot.size_bytes):
-                raise DamagedSnapshotError(snapshot.name, f"frame {count} says that it has {length} bytes")
+                raise DamagedSnapshotError(snapshot.name, f"frame {count} has an invalid length of {length} bytes")
             end = at + _FRAME.size + length
             if end > len(held):
                 break

@@ -92,12 +92,12 @@ class SqliteApplier:
 
     def _execute(self, sql: Parameter, *parameters: Parameter) -> None:
         if not isinstance(sql, str):
-            raise RecoveryError(f"a statement is a text, not {sql!r}")
+            raise RecoveryError(f"a statement must be a str, not {sql!r}")
         verb = _first_word(sql)
         if verb in _TRANSACTION_VERBS:
             # It would end the transaction that holds the position, so a crash could apply the changes before it twice.
             raise RecoveryError(
-                f"{verb} is not for a statement of a log: write the others as one transaction of the log"
+                f"{verb} is not allowed in a log; write the other statements as one transaction of the log"
             )
         self.connection.execute(sql, parameters)
         if verb not in _ROW_VERBS:
@@ -107,7 +107,9 @@ class SqliteApplier:
         columns = self.connection.execute("SELECT name, pk FROM pragma_table_info(?)", (table,)).fetchall()
         keys = [name for name, place in sorted(columns, key=lambda each: each[1]) if place]
         if not keys:
-            raise RecoveryError(f"row images go into a table with a primary key, and {table!r} is none here: create it")
+            raise RecoveryError(
+                f"row images need a table with a primary key, and {table!r} has none or does not exist; create it"
+            )
         marks = ", ".join("?" * len(columns))
         condition = " AND ".join(f"{_quoted(name)} = ?" for name in keys)
         upsert = f"REPLACE INTO {_quoted(table)} VALUES ({marks})"

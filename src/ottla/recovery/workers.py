@@ -186,7 +186,9 @@ class _WorkerProcess:
                 await self._queue.put(None)
                 return
             except Exception as error:
-                await self._queue.put(RangeFailure(-1, f"its answer cannot be read: {type(error).__name__}: {error}"))
+                await self._queue.put(
+                    RangeFailure(-1, f"its result cannot be decoded: {type(error).__name__}: {error}")
+                )
                 return
             if isinstance(message, RangeProgress):
                 self._now = message

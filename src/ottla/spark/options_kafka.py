@@ -23,14 +23,14 @@ Parser = Callable[[str, str], Any]
 
 def _isolation(name: str, text: str) -> str:
     if text not in {"read_uncommitted", "read_committed"}:
-        raise OptionError(name, text, "is read_uncommitted or read_committed")
+        raise OptionError(name, text, "must be read_uncommitted or read_committed")
     return text
 
 
 def _acks(name: str, text: str) -> str | int:
     known: dict[str, str | int] = {"all": "all", "-1": "all", "1": 1, "0": 0}
     if text not in known:
-        raise OptionError(name, text, "is all, 1 or 0")
+        raise OptionError(name, text, "must be all, 1 or 0")
     return known[text]
 
 
@@ -70,18 +70,18 @@ FOR_PRODUCERS: dict[str, tuple[str, Parser]] = {
 }
 
 _REFUSED = {
-    "auto.offset.reset": "say where to begin with startingOffsets; Spark's checkpoint knows where to go on",
-    "enable.auto.commit": "Spark's checkpoint has the offsets; kafka.group.id names a group that is told of them",
-    "key.deserializer": "keys come as binary; cast the column",
-    "value.deserializer": "values come as binary; cast the column",
-    "key.serializer": "keys are written as they are; cast the column to string or binary",
-    "value.serializer": "values are written as they are; cast the column to string or binary",
-    "interceptor.classes": "there are no interceptors here",
+    "auto.offset.reset": "set the start with startingOffsets; Spark continues from its checkpoint",
+    "enable.auto.commit": "Spark's checkpoint has the offsets; set kafka.group.id to also commit them to a group",
+    "key.deserializer": "keys are read as binary; cast the column",
+    "value.deserializer": "values are read as binary; cast the column",
+    "key.serializer": "keys are written unchanged; cast the column to string or binary",
+    "value.serializer": "values are written unchanged; cast the column to string or binary",
+    "interceptor.classes": "this client has no interceptors",
     "security.providers": "this client connects with PLAINTEXT only",
-    "config.providers": "values are taken as they are written",
-    "partitioner.ignore.keys": "a row with a key goes where its key belongs",
-    "partitioner.class": "rows go where Java's default partitioner sends them, or where the column partition says",
-    "transactional.id": "transactional ids follow from the query; ottla.delivery chooses between transactions and none",
+    "config.providers": "variables in values are not resolved",
+    "partitioner.ignore.keys": "the key of a row always determines its partition",
+    "partitioner.class": "rows use Java's default partitioner or the column partition",
+    "transactional.id": "the query determines the transactional ids; ottla.delivery enables or disables transactions",
 }
 _SECURITY = ("sasl.", "ssl.")
 _ELSEWHERE = frozenset({"bootstrap.servers", "group.id", "security.protocol"})

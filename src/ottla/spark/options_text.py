@@ -25,21 +25,21 @@ def to_int(name: str, text: str) -> int:
     try:
         return int(text.strip())
     except ValueError:
-        raise OptionError(name, text, "is a whole number") from None
+        raise OptionError(name, text, "must be an integer") from None
 
 
 def to_positive(name: str, text: str) -> int:
     """Parses a whole number of at least 1. Raises OptionError."""
     number = to_int(name, text)
     if number < 1:
-        raise OptionError(name, text, "is at least 1")
+        raise OptionError(name, text, "must be at least 1")
     return number
 
 
 def to_bool(name: str, text: str) -> bool:
     """Parses `true` or `false`, in any case. Raises OptionError."""
     if text.strip().lower() not in {"true", "false"}:
-        raise OptionError(name, text, "is true or false")
+        raise OptionError(name, text, "must be true or false")
     return text.strip().lower() == "true"
 
 
@@ -47,13 +47,13 @@ def to_milliseconds(name: str, text: str) -> int:
     """Parses a duration as Spark writes it: 15m, 30s, 500ms. A number without a unit is milliseconds."""
     found = re.fullmatch(r"\s*(\d+)\s*([a-z]*)\s*", text.lower())
     if found is None or (found.group(2) or "ms") not in _UNITS_MS:
-        raise OptionError(name, text, "is a duration such as 500ms, 30s or 15m")
+        raise OptionError(name, text, "must be a duration such as 500ms, 30s or 15m")
     return int(found.group(1)) * _UNITS_MS[found.group(2) or "ms"]
 
 
 def to_partitions(name: str, text: str) -> list[TopicPartition]:
     """Parses partitions from JSON such as `{"orders":[0,1]}`. Returns them sorted. Raises OptionError."""
-    example = 'is JSON such as {"orders":[0,1],"bills":[0]}'
+    example = 'must be JSON such as {"orders":[0,1],"bills":[0]}'
     found = _json_of_topics(name, text, example)
     try:
         return sorted({TopicPartition(topic, _whole(each)) for topic, indexes in found.items() for each in indexes})
@@ -86,7 +86,7 @@ def _json_of_topics(name: str, text: str, example: str) -> dict[str, Any]:
 
 def _whole(value: Any) -> int:
     if isinstance(value, bool | float):
-        raise TypeError(f"{value} is not a whole number")
+        raise TypeError(f"{value} is not an integer")
     return int(value)
 
 
@@ -98,5 +98,7 @@ def check_names(options: Mapping[str, str], known: Iterable[str]) -> None:
             continue
         near = difflib.get_close_matches(name.lower(), ours, n=1, cutoff=0.87)
         if near or name.lower().startswith("ottla."):
-            meant = f"; did you mean {ours[near[0]]}?" if near else f"; there are {', '.join(sorted(ours.values()))}"
+            meant = (
+                f"; did you mean {ours[near[0]]}?" if near else f"; the options are {', '.join(sorted(ours.values()))}"
+            )
             raise OptionError(name, "", f"is not an option{meant}")

@@ -134,14 +134,12 @@ class Pipeline:
         self, reads: str | Sequence[str], writes: str, format_: str, key: str | None, *, is_table: bool, partitions: int
     ) -> Callable[[Function], Function]:
         if format_ not in FORMATS:
-            raise PipelineFileError(f'format="{format_}" is not written; there are {", ".join(FORMATS)}')
+            raise PipelineFileError(f'format="{format_}" is not supported; choose one of {", ".join(FORMATS)}')
 
         def register(function: Function) -> Function:
             name = getattr(function, "__name__", "")
             if any(each.name == name for each in self.steps):
-                raise PipelineFileError(
-                    f"there are two functions {name}; each needs a name and a checkpoint of its own"
-                )
+                raise PipelineFileError(f"there are two functions {name}; each needs its own name and checkpoint")
             try:
                 check_query_name(name, "", 0)
             except SqlError as mistake:
@@ -167,7 +165,7 @@ class Pipeline:
             ready = [each for each in left if not written & set(each.reads)]
             if not ready:
                 names = ", ".join(each.name for each in left)
-                raise PipelineFileError(f"these functions read what they write, in a circle: {names}")
+                raise PipelineFileError(f"these functions form a cycle: {names}")
             ordered += ready
             left = [each for each in left if each not in ready]
         return ordered
@@ -188,7 +186,7 @@ def load_pipeline(path: Path) -> Pipeline:
         raise placed(failure, path) from failure
     found = [each for each in names.values() if isinstance(each, Pipeline)]
     if len(found) != 1:
-        raise PipelineFileError(f"{path} should have one Pipeline(), and has {len(found)}")
+        raise PipelineFileError(f"{path} must have exactly one Pipeline(), not {len(found)}")
     if not found[0].steps:
         raise PipelineFileError(f"{path} has no function with @pipeline.stream(...) or @pipeline.table(...)")
     return found[0]
@@ -219,10 +217,10 @@ def _columns(schema: str | None) -> tuple[Column, ...]:
         return ()
     (statement,) = parse(f"CREATE STREAM x ({schema}) WITH (topic = 'x')")
     if not isinstance(statement, CreateStream):
-        raise SqlError(f"{schema} is no list of columns")
+        raise SqlError(f"{schema} is not a list of columns")
     for column in statement.columns:
         if not is_type(column.type):
-            raise SqlError(f"{column.type} is no type")
+            raise SqlError(f"{column.type} is not a type")
     return statement.columns
 
 

@@ -51,8 +51,8 @@ def _prepare(
     before = context.catalog.query(step.name)
     if before is not None and before.normal != step.normal:
         raise PipelineFileError(
-            f"the checkpoint {step.name} in {context.catalog.directory} is of another function:\n  {before.normal}\n"
-            "Give this one another name, or another directory of checkpoints"
+            f"the checkpoint {step.name} in {context.catalog.directory} belongs to another function:\n  "
+            f"{before.normal}\nChoose another name, or another checkpoint directory"
         )
     sources = [_source(context, step, topic, known, before) for topic in step.reads]
     frames = [_frame(context, source) for source in sources]
@@ -78,7 +78,7 @@ def _source(
     definition is kept."""
     if topic in known:
         if topic not in brokers.topic_sizes(context.servers):
-            raise PipelineFileError(f"{step.name} reads {topic}, and there is no such topic")
+            raise PipelineFileError(f"{step.name} reads the topic {topic}, which does not exist")
         return known[topic]
     if before is not None and topic in before.sources:
         return before.sources[topic]
@@ -102,7 +102,7 @@ def _checked(step: Step, rows: object) -> DataFrame:
     if not isinstance(rows, DataFrame):
         raise PipelineFileError(f"{step.name} returns {type(rows).__name__}, not a DataFrame")
     if not rows.isStreaming:
-        raise PipelineFileError(f"{step.name} returns a DataFrame that is no stream: make it of what it is given")
+        raise PipelineFileError(f"{step.name} returns a DataFrame that is not a stream; derive it from the arguments")
     own = [name for name in rows.columns if name.lower() in RECORD_COLUMNS]
     return rows.drop(*own)
 
@@ -122,13 +122,17 @@ def _target(step: Step, rows: DataFrame, declared: Definition | None) -> Definit
     if step.key is not None and step.key.lower() not in {name.lower() for name in rows.columns}:
         raise PipelineFileError(f"{step.name} has no column {step.key} for the key; it has {', '.join(rows.columns)}")
     if step.format != "json" and len(rows.columns) != 1:
-        raise PipelineFileError(f'{step.name}: format="{step.format}" is one column, not {", ".join(rows.columns)}')
+        raise PipelineFileError(
+            f'{step.name}: format="{step.format}" needs exactly one column, not {", ".join(rows.columns)}'
+        )
     keys: tuple[str, ...] = () if step.key is None else (step.key,)
     if step.is_table:
         shape = shape_of(rows)
         if not shape.keys:
             missing = f"; {', '.join(shape.missing)} is missing" if shape.missing else ""
-            raise PipelineFileError(f"the table {step.name} must be grouped, and have what it is grouped by{missing}")
+            raise PipelineFileError(
+                f"the table {step.name} must be grouped and contain the columns that it is grouped by{missing}"
+            )
         keys = shape.keys
     columns = result_columns(rows)
     return Definition(

@@ -40,4 +40,4 @@ def settle_reader_environment(spark: SparkSession) -> None:
         for name, value in NAMES.items():
             environment.putIfAbsent(name, value)
     except Exception as error:  # py4j's and Java's errors have no other class in common
-        log.debug("the environment of Spark's readers was left as it is: %s", error)
+        log.debug("could not change the environment of Spark's readers: %s", error)

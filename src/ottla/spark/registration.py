@@ -54,8 +54,8 @@ def _by_value() -> type[DataSource]:
             if importlib.util.find_spec("ottla") is None:
                 os.environ["SPARK_HIDE_TRACEBACK"] = "1"  # the process reports the exception and exits
                 raise ModuleNotFoundError(
-                    f"The Python that Spark plans queries with ({sys.executable}) has no module ottla. "
-                    "Install ottla[spark] there, or set PYSPARK_PYTHON to a Python that has it."
+                    f"The Python that plans Spark's queries ({sys.executable}) has no module ottla. Install "
+                    "ottla[spark] there, or set PYSPARK_PYTHON to a Python that has it."
                 )
             from ottla.spark.data_source import OttlaDataSource
 

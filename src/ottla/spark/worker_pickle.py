@@ -39,7 +39,7 @@ def _load_on_worker(pickled: bytes, version: str) -> Any:
 
         if found == version:
             raise
-        raise refuse(f"has ottla {found}, and the driver has {version}: {failure}. {fix}") from None
+        raise refuse(f"has ottla {found}, but the driver has {version}: {failure}. {fix}") from None
     loaded = kind.__new__(kind)
     loaded.__dict__.update(state)
     return loaded

@@ -70,7 +70,7 @@ class BrokerThread:
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Runs a coroutine on the broker's event loop and returns its result."""
-        assert self._loop is not None, "the broker runs"
+        assert self._loop is not None, "the broker is running"
         outcome: Future[T] = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         return outcome.result()
 

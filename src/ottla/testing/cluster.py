@@ -69,7 +69,7 @@ class Cluster(GroupWaits):
         wal: bool = False,
     ) -> None:
         if brokers < 1:
-            raise ValueError("a cluster has at least one broker")
+            raise ValueError("a cluster needs at least one broker")
         _check_names(config or {})
         self._data_dir = "" if data_dir is None else fspath(data_dir)
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
@@ -250,7 +250,7 @@ class Cluster(GroupWaits):
         for thread in self._threads.values():
             if thread.running is not None:
                 return thread, thread.running.broker
-        raise RuntimeError("the cluster does not run")
+        raise RuntimeError("the cluster is not running")
 
     def _wait_until(self, condition: Callable[[Broker], bool], what: str, timeout_s: float = TIMEOUT_S) -> None:
         """Waits until the condition holds on every running broker; a change reaches them at different times."""

@@ -130,8 +130,8 @@ async def _unassigned(admin: Admin, group: GroupDescription, members: int | None
     wanted = await _partitions_of(admin, {topic for member in group.members for topic in member.topics})
     ownerless = sorted(wanted - set(owners))
     if ownerless:
-        return f"nobody has {', '.join(map(str, ownerless))}"
-    return "" if owners else "its members have nothing"
+        return f"no member owns {', '.join(map(str, ownerless))}"
+    return "" if owners else "its members own no partitions"
 
 
 async def _unread(admin: Admin, lag: GroupLag, topics: list[str]) -> str:

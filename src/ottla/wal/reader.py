@@ -82,7 +82,7 @@ class _Reading(Receiver):
             try:
                 yield decode_read_reply(item)
             except ValueError as error:
-                raise WalError(f"the broker's reply cannot be read: {error}") from error
+                raise WalError(f"cannot decode the broker's response: {error}") from error
 
     def close(self) -> None:
         self._stream.reset()

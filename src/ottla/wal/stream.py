@@ -117,7 +117,7 @@ class WriterStream(Receiver):
         try:
             reply = decode_append_reply(message)
         except ValueError as error:
-            self._end(RpcError(Status.INTERNAL, f"the broker's reply cannot be read: {error}"))
+            self._end(RpcError(Status.INTERNAL, f"cannot decode the broker's response: {error}"))
             return
         self._made_progress = self._made_progress or bool(reply.acknowledged)
         if reply.begun is not None:

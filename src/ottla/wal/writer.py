@@ -66,10 +66,10 @@ class Writer:
         if self.failed is not None:
             raise self.failed
         if self.in_flight_bytes >= self._limits.in_flight_bytes_max:
-            raise TooMuchInFlightError(f"{self.in_flight_bytes} bytes wait for their acknowledgement")
+            raise TooMuchInFlightError(f"the buffer is full: {self.in_flight_bytes} bytes await acknowledgement")
         append = Append(self._next_id, data, expected_end)
         if append.size_bytes > APPEND_BYTES_MAX:
-            raise TooLargeError(f"an append of {append.size_bytes} bytes is above what any log takes at once")
+            raise TooLargeError(f"an append of {append.size_bytes} bytes exceeds the maximum size of an append")
         self._next_id += append.count
         self._appends.append(append)
         self._by_id[append.first_id] = append
@@ -163,7 +163,7 @@ class Writer:
     def _begin_anew(self, failure: WalFailure) -> None:
         """Starts with a new writer id after the log has forgotten this shared writer. Records in flight may be in the
         log; the others are sent."""
-        error = UnknownOutcomeError(f"{failure.message}; what was in flight may be in the log or not")
+        error = UnknownOutcomeError(f"{failure.message}; appends in flight may or may not be in the log")
         for append in [append for append in self._appends if append.is_sent]:
             self._settle(append, error=error)
         self._writer_id = None
@@ -237,7 +237,7 @@ class Writer:
 
     def _give_up(self, error: WalError) -> None:
         """Fails everything that waits, after nobody replied for too long. The program may try again."""
-        unknown = UnknownOutcomeError(f"{error}; what was sent may be in the log or not")
+        unknown = UnknownOutcomeError(f"{error}; the appends that were sent may or may not be in the log")
         for append in list(self._appends):
             if append.first_id in self._by_id:
                 self._settle(append, error=unknown if append.is_sent else error)
@@ -246,7 +246,7 @@ class Writer:
     def _fail_all(self, error: WalError, *, is_outcome_known: bool = False) -> None:
         """Fails everything that waits and makes the handle unusable for writing."""
         self.failed = self.failed or error
-        unknown = UnknownOutcomeError(f"{error}; what was sent may be in the log or not")
+        unknown = UnknownOutcomeError(f"{error}; the appends that were sent may or may not be in the log")
         for append in list(self._appends):
             if append.first_id in self._by_id:
                 self._settle(append, error=unknown if append.is_sent and not is_outcome_known else error)
@@ -256,5 +256,7 @@ class Writer:
 
 def _refusal(append: Append, failure: WalFailure) -> WalError:
     if failure.code is Code.TRIMMED or (failure.code is Code.UNEXPECTED_END and append.expected_end is None):
-        return UnknownOutcomeError(f"the answer was lost in a cut, and cannot be told any more: {failure.message}")
+        return UnknownOutcomeError(
+            f"the acknowledgement was lost with the connection, so the outcome is unknown: {failure.message}"
+        )
     return error_of(failure)

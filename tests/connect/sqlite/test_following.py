@@ -137,7 +137,7 @@ def test_a_wal_begun_anew_while_nobody_followed_makes_a_new_generation(app: App,
     app.do("PRAGMA wal_checkpoint(TRUNCATE)")
     insert(app, 4)
     shipper = followed.follow()
-    assert "changed while nobody followed it" in followed.news[-1]
+    assert "changed while it was not followed" in followed.news[-1]
     assert shipper.transaction == 3, "the snapshot has a number of its own"
     insert(app, 5)
     shipper.poll()

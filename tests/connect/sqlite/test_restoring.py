@@ -76,7 +76,7 @@ def test_a_log_of_something_else_is_said_to_be_one(servers: str, tmp_path: Path)
     with SyncLog.open(servers, "of-something-else", create=LogSettings()) as log:
         assert "is empty" in refused(log, tmp_path / "b.db")
         log.append(b"orders").result()
-        assert "choose another name with --log" in refused(log, tmp_path / "b.db")
+        assert "choose another one with --log" in refused(log, tmp_path / "b.db")
 
 
 def test_a_moment_that_is_not_there_is_named(shipped: Followed, tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_a_moment_that_is_not_there_is_named(shipped: Followed, tmp_path: Path) 
             log, tmp_path / "b.db", RestorePoint(transaction=9)
         )
         long_ago = refused(log, tmp_path / "b.db", RestorePoint(time_ms=1000))
-        assert "does not go back so far: its first snapshot is after transaction 0" in long_ago
+        assert "does not go back that far: its first snapshot is after transaction 0" in long_ago
 
 
 def test_a_time_is_the_last_transaction_until_then(app: App, followed: Followed, tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_file_that_is_there_stays_unless_it_is_to_be_replaced(shipped: Followe
     with App(target, "journal_mode=WAL") as user, SyncLog.open(shipped.servers, shipped.name) as log:
         user.do("CREATE TABLE mine (x)")
         before = target.read_bytes()
-        assert "is there already" in refused(log, target)
+        assert "already exists" in refused(log, target)
         with pytest.raises(RestoreError, match="is in use"):
             restore(log, target, RestorePoint(), force=True)
         user.kill()
@@ -121,7 +121,7 @@ def test_a_file_that_is_there_stays_unless_it_is_to_be_replaced(shipped: Followe
 def test_a_wal_without_its_file_is_in_the_way_too(shipped: Followed, tmp_path: Path) -> None:
     Path(tmp_path / "b.db-wal").write_bytes(b"somebody's")
     with SyncLog.open(shipped.servers, shipped.name) as log:
-        assert "b.db-wal is there already" in refused(log, tmp_path / "b.db")
+        assert "b.db-wal already exists" in refused(log, tmp_path / "b.db")
 
 
 def test_a_log_that_lost_its_snapshot_says_so(shipped: Followed, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -31,7 +32,7 @@ def refusal(path: Path) -> str:
 
 
 def test_what_is_no_database_in_wal_mode_is_refused_in_words(tmp_path: Path) -> None:
-    assert "there is no file" in refusal(tmp_path / "none.db")
+    assert "does not exist" in refusal(tmp_path / "none.db")
     assert "is a directory" in refusal(tmp_path)
     (tmp_path / "encrypted.db").write_bytes(os.urandom(8192))
     assert "is not an SQLite database, or it is encrypted" in refusal(tmp_path / "encrypted.db")
@@ -60,7 +61,7 @@ def test_a_directory_that_may_not_be_written_is_named(app: App, tmp_path: Path) 
     tmp_path.chmod(0o555)
     try:
         if os.getuid():
-            with pytest.raises(NeedsHelpError, match="may not be written"):
+            with pytest.raises(NeedsHelpError, match="is not writable"):
                 check_database(tmp_path / "a.db")
             return
         # Runs as another user, since the superuser may write anywhere.
@@ -70,7 +71,7 @@ def test_a_directory_that_may_not_be_written_is_named(app: App, tmp_path: Path) 
             try:
                 check_database(tmp_path / "a.db")
             except NeedsHelpError as error:
-                os._exit(0 if "may not be" in str(error) else 2)
+                os._exit(0 if re.search("is not (writ|read)able", str(error)) else 2)
             os._exit(1)
         assert os.waitpid(child, 0)[1] == 0
     finally:
@@ -100,7 +101,7 @@ def test_a_wal_that_was_cut_short_is_named(app: App, followed: Followed) -> None
 
 def test_a_second_connector_of_one_database_is_refused(app: App, followed: Followed) -> None:
     followed.follow()
-    with pytest.raises(NeedsHelpError, match=r"follows .* already"):
+    with pytest.raises(NeedsHelpError, match=r"already follows"):
         ProgressFile(followed.database, patience_s=0.1)
 
 
@@ -132,7 +133,7 @@ def test_the_commands_ship_and_restore(app: App, tmp_path: Path, servers: str) -
     with open(tmp_path / "connector.log", "wb") as output:
         connector = subprocess.Popen([*command, "--wal", servers], stdout=output, stderr=output)
     try:
-        while "follows" not in (tmp_path / "connector.log").read_text():
+        while "following" not in (tmp_path / "connector.log").read_text():
             assert connector.poll() is None, (tmp_path / "connector.log").read_text()
             time.sleep(0.05)
         app.do("INSERT INTO t VALUES (1, 0)")
@@ -146,10 +147,10 @@ def test_the_commands_ship_and_restore(app: App, tmp_path: Path, servers: str) -
     target = tmp_path / "b.db"
     done = run("restore", "sqlite", "--log", "by-command", "--to", str(target), "--wal", servers, "--at", "1")
     assert done.returncode == 0, done.stderr
-    assert "as after transaction 1" in done.stdout
+    assert "after transaction 1" in done.stdout
     unknown = run("restore", "sqlite", "--log", "nobody-knows", "--to", str(tmp_path / "c.db"), "--wal", servers)
     assert unknown.returncode == 1
     assert 'there is no log "nobody-knows"' in unknown.stderr
     wrong = run("restore", "sqlite", "--log", "by-command", "--to", str(target), "--at", "yesterday")
     assert wrong.returncode == 2
-    assert "nor the number of a transaction" in " ".join(wrong.stderr.split())
+    assert "nor a transaction number" in " ".join(wrong.stderr.split())

@@ -37,7 +37,7 @@ def test_it_is_shown_and_started_again(app: App, cluster: Cluster, tmp_path: Pat
     words = ["sqlite", str(database), "--log", "shown", "--wal", cluster.wal_servers]
     with Connector(tmp_path / "log", *words, "--bootstrap", cluster.bootstrap_servers) as connector:
         app.do("INSERT INTO t VALUES (1, 0)")
-        wait_until(lambda: "follows" in connector.log, "it follows")
+        wait_until(lambda: "following" in connector.log, "it follows")
         first = wait_shipped(database, timeout_s=60)
         wait_until(lambda: state(cluster, "shown") == "running", "it is shown")
         connector.kill_worker()
@@ -63,18 +63,18 @@ def test_what_only_a_person_can_put_right_ends_it(cluster: Cluster, tmp_path: Pa
     words = ["connect", "sqlite", str(tmp_path / "none.db"), "--log", "nothing", "--wal", cluster.wal_servers]
     done = ottla(*words, "--bootstrap", cluster.bootstrap_servers)
     assert done.returncode == 1
-    assert "there is no file" in done.stderr
+    assert "does not exist" in done.stderr
     seen = status(cluster, "nothing")
     assert seen is not None
     assert seen.state == "failed"
-    assert "there is no file" in (seen.error or "")
+    assert "does not exist" in (seen.error or "")
 
 
 def test_nobody_who_shows_it_is_no_reason_not_to_follow(app: App, tmp_path: Path) -> None:
     with Cluster(wal=True, storage="memory") as brokers:  # they reject the topic of the statuses
         words = ["sqlite", str(tmp_path / "a.db"), "--log", "unseen", "--wal", brokers.wal_servers]
         with Connector(tmp_path / "log", *words, "--bootstrap", brokers.bootstrap_servers) as connector:
-            wait_until(lambda: "follows" in connector.log, "it follows")
+            wait_until(lambda: "following" in connector.log, "it follows")
             app.do("INSERT INTO t VALUES (1, 0)")
             assert wait_shipped(tmp_path / "a.db", timeout_s=60) == 1
             wait_until(lambda: "`ottla connect status` does not show it" in connector.log, "it says so")
@@ -102,8 +102,8 @@ def test_several_databases_in_one_file(app: App, cluster: Cluster, tmp_path: Pat
         encoding="utf-8",
     )
     with Connector(tmp_path / "log", "run", str(file)) as connector:
-        wait_until(lambda: "follows" in connector.log, "one follows")
+        wait_until(lambda: "following" in connector.log, "one follows")
         wait_until(lambda: state(cluster, "two") == "failed", "the other cannot")
-        said = '"soon" is no duration; snapshot_every takes 90s'
+        said = '"soon" is not a duration; snapshot_every takes 90s'
         wait_until(lambda: said in connector.log, "the supervisor says why")  # after the worker has reported it
         assert connector.stop() == 1

@@ -21,7 +21,7 @@ from tests.connect.sqlite.writer import create
 
 LOG = "shop"
 WRITERS = 2
-EXPECTED_ENDS = ("is not in WAL mode", "another connector has taken the log")
+EXPECTED_ENDS = ("is not in WAL mode", "another connector has taken over the log")
 """Reasons for the end of a connector that was not killed: a writer left WAL mode, or the previous one still ran."""
 
 
@@ -79,7 +79,7 @@ class World:
 
     def _await_log(self) -> None:
         """Waits, since a log with three replicas can be created only while there are three brokers."""
-        while "follows" not in self.log():
+        while "following" not in self.log():
             assert self.connector.poll() is None, self.log()
             time.sleep(0.05)
 

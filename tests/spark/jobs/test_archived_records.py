@@ -70,13 +70,13 @@ def test_what_is_wrong_is_said(tmp_path: Path) -> None:
     file = append(store, OffsetRange(0, 10))
     append(store, OffsetRange(12, 20))
     assert ArchivedRecords(str(tmp_path), "orders").gaps == [OffsetRange(10, 12)]
-    with pytest.raises(PipelineError, match="has nothing of payments"):
+    with pytest.raises(PipelineError, match="has no records of payments"):
         ArchivedRecords(str(tmp_path), "payments")
     path = tmp_path / file.path
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
-    with pytest.raises(DamagedError, match=r"not as it was written.*archive verify"):
+    with pytest.raises(DamagedError, match=r"has changed since it was written.*archive verify"):
         read(ArchivedRecords(str(tmp_path), "orders"), 0, 20)
     path.unlink()
     with pytest.raises(DamagedError, match="cannot be read"):

@@ -64,8 +64,8 @@ def test_plain_changes_and_what_is_none(spark: SparkSession) -> None:
         not_json,
         not_json,
         not_json,
-        ("the value is JSON, but no object",),
-        ("the value is JSON, but no object",),
+        ("the value is JSON, but not an object",),
+        ("the value is JSON, but not an object",),
         not_json,
         not_json,
         ("1", "u", '{"a": [1]}  '),
@@ -96,9 +96,9 @@ def test_changes_of_debezium_with_and_without_their_schema(spark: SparkSession) 
         ('{"id":7}', "u", '{"id":7,"n":"x"}'),
         ('{"id":7}', "d", None),
         ('{"id":7}', "d", None),
-        ('no "op": this is no envelope of Debezium',),
+        ('no "op": not a Debezium envelope',),
         ('no row in "after"',),
-        ("a truncate, and the topic has several partitions: nobody knows which rows came before it",),
+        ("a truncate in a topic of several partitions: it is unknown which rows preceded it",),
         ('unknown "op": x',),
         ("the value is not JSON",),
     ]
@@ -160,7 +160,7 @@ def test_columns_have_the_types_of_all_rows(spark: SparkSession) -> None:
 
 def test_a_schema_that_is_none_is_refused(spark: SparkSession) -> None:
     assert parse_columns("id BIGINT, name STRING") == {"id": "bigint", "name": "string"}
-    with pytest.raises(PipelineError, match="is no schema"):
+    with pytest.raises(PipelineError, match="is not a schema"):
         parse_columns("id NUMBERISH")
 
 

@@ -58,12 +58,12 @@ def test_a_table_is_archived_made_and_restored(
         assert sorted(row["id"] for row in csv.DictReader(lines)) == ["3", "4", "5", "6", "7", "8"]
 
     for arguments, complaint in [
-        (["restore", topic, "--at", "12", "--to", out, *broker], "is there already; --overwrite replaces it"),
-        (["restore", topic, "--at", "99", "--to", "x.csv", *broker], "this has not happened yet"),
+        (["restore", topic, "--at", "12", "--to", out, *broker], "already exists; --overwrite replaces it"),
+        (["restore", topic, "--at", "99", "--to", "x.csv", *broker], "this point is after the end of the log"),
         (["restore", topic, "--at", "12", "--to", "postgresql://127.0.0.1:1/db", *broker], "Nothing was changed"),
         (["restore", "nowhere", "--at", "end", "--to", "x.csv", *broker], '"nowhere"'),
         (["archive", "run", "nowhere", "--into", archive, *broker], '"nowhere"'),
-        (["materialize", topic, "--table", archive + "2", "--schema", "id NUMBERISH", *broker], "is no schema"),
+        (["materialize", topic, "--table", archive + "2", "--schema", "id NUMBERISH", *broker], "is not a schema"),
     ]:
         code, _, complained = pipeline(*arguments)
         assert (code, complaint in complained, complained.count("\n")) == (1, True, 1), complained
@@ -79,6 +79,6 @@ def test_verify_names_what_is_wrong_and_fails(tmp_path: Path, capsys: pytest.Cap
     said = capsys.readouterr()
     assert "missing" in said.out
     assert "1 fault\n" in said.out
-    assert "is not whole" in said.err
+    assert "is incomplete or damaged" in said.err
     assert main(["pipeline", "archive", "verify", str(tmp_path / "elsewhere")]) == 1
     assert "is not an archive" in capsys.readouterr().err

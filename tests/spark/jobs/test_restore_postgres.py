@@ -65,7 +65,7 @@ def test_a_changed_table_is_restored_with_its_deletes(
     rows = table_for_output(found.rows, key_column="id", with_origin=True)
     target = parse_target(f"{postgres}#restored", "unused")
     write_output(rows, target)
-    with pytest.raises(PipelineError, match="#restored is there already; --overwrite replaces it"):
+    with pytest.raises(PipelineError, match="#restored already exists; --overwrite replaces it"):
         write_output(rows, target)
     write_output(rows, target, overwrite=True)
     expected = sorted((each["id"], each["n"]) for each in map(json.loads, model.table(model.ends()).values()))

@@ -137,7 +137,7 @@ def test_a_missing_or_changed_commit_is_said(store: Store) -> None:
     (finding,) = verify(store).findings
     assert (finding.kind, "does not match its checksum" in finding.text) == ("manifest", True)
     commit.unlink()
-    with pytest.raises(DamagedError, match="is missing, and later commits are there"):
+    with pytest.raises(DamagedError, match="is missing, but later commits exist"):
         ManifestLog(store).load()
 
 
@@ -145,7 +145,7 @@ def test_two_who_commit_at_once_do_not_overwrite_one_another(store: Store) -> No
     log = ManifestLog(store)
     mine, theirs = log.load(), log.load()
     log.commit(theirs, Change("append", 0, {AT: OffsetRange(30, 40)}))
-    with pytest.raises(PipelineError, match="another job has written commit 3"):
+    with pytest.raises(PipelineError, match="another job wrote commit 3"):
         log.commit(mine, Change("append", 0, {AT: OffsetRange(30, 35)}))
     assert ManifestLog(store).load().end_of(AT) == 40
 

@@ -175,7 +175,7 @@ def test_a_reader_is_done_at_the_ends_that_it_is_told_later(tmp_path: Path) -> N
 
 def test_a_reader_does_not_wait_for_ever() -> None:
     progress = ReadProgress(ConsumerLoad("", "t", configuration(), {0: 0}, 0, {0: 1}), 0.0)
-    with pytest.raises(LoadFailedError, match="nothing came for 60 s"):
+    with pytest.raises(LoadFailedError, match="no records arrived for 60 s"):
         progress.nothing_came(61.0, 60.0)
 
 
@@ -205,5 +205,5 @@ def test_what_is_not_installed_is_named_with_its_extra(monkeypatch: pytest.Monke
     assert missing_for(["librdkafka", "ottla", "ottla-arrow", "java"]) is None
     monkeypatch.setattr("ottla.bench.suite.drivers.find_spec", lambda _: None)
     assert missing_for(["ottla", "java"]) is None
-    expected = "the driver librdkafka needs confluent_kafka: pip install 'ottla[bench]'"
+    expected = "the driver librdkafka needs the package confluent_kafka: pip install 'ottla[bench]'"
     assert missing_for(["ottla", "librdkafka"]) == expected

@@ -49,7 +49,7 @@ def test_what_a_target_cannot_do_is_left_out_with_its_reason() -> None:
     cells, left_out = cells_of(matrix(storage=["disk", "memory"]))
     assert len(cells) == 6
     assert [(each.target, each.reason) for each in left_out] == [
-        ("kafka", "Apache Kafka has no topics that are kept in memory alone")
+        ("kafka", "Apache Kafka has no topics that are kept only in memory")
     ]
 
 
@@ -57,9 +57,9 @@ def test_what_a_target_cannot_do_is_left_out_with_its_reason() -> None:
     ("target", "changes", "expected"),
     [
         (OTTLA, {"topic.replication": 3}, None),
-        (TargetPlan("one", "ottla"), {"topic.replication": 3}, "3 copies need as many brokers, not 1"),
+        (TargetPlan("one", "ottla"), {"topic.replication": 3}, "3 replicas need as many brokers, not 1"),
         (TargetPlan("far", "bootstrap", bootstrap="far:1"), {"topic.replication": 3}, None),
-        (TargetPlan("far", "bootstrap", bootstrap="far:1"), {"storage": "ram-disk"}, "the brokers run already"),
+        (TargetPlan("far", "bootstrap", bootstrap="far:1"), {"storage": "ram-disk"}, "the brokers are already running"),
         (
             TargetPlan("far", "bootstrap", bootstrap="far:1"),
             {"consumers.clients": 1, "consumers.read": "disk"},

@@ -78,7 +78,7 @@ def test_the_page_has_everything_and_nothing_from_elsewhere(tmp_path: Path) -> N
         "Against kafka",
         "Throughput of ottla, in MB/s of acknowledged records",
         "ottla / kafka, median of the repetitions",
-        "Which setting matters",
+        "Effect of each setting",
         "it cannot",
         "a.b=c",
         "missed",
@@ -136,7 +136,7 @@ def test_the_terminal_has_ratios_and_goals(capsys: pytest.CaptureFixture[str]) -
     assert "ottla / kafka" in printed
     assert ">= 1.5: met" in printed
     assert "<= 0.5: missed" in printed
-    assert "left out: kafka: row z: it cannot" in printed
+    assert "skipped: kafka: row z: it cannot" in printed
 
 
 def test_curves_are_of_cells_that_differ_in_their_rate_alone(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_curves_are_of_cells_that_differ_in_their_rate_alone(tmp_path: Path) -> 
     latency = next(plot for title, plot in plots.items() if title.startswith("Latency of an acknowledgement"))
     assert legend_of(latency) == [
         *(f"{target} {name}" for target in ("ottla", "kafka") for name in ("p50", "p99", "p99.9")),
-        "Hollow points: the target did not take all that was offered",
+        "Hollow points: the target did not accept the whole offered load",
     ]
 
 

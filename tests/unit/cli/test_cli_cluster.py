@@ -55,10 +55,10 @@ def fails(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("ottla.coordination=sqlite:here\nlog.dirs=d\n", "does not set node.id: the number of this broker"),
-        ("node.id=1\nlog.dirs=d\n", "does not set ottla.coordination: where the brokers of the cluster meet"),
+        ("ottla.coordination=sqlite:here\nlog.dirs=d\n", "does not set node.id: the id of this broker"),
+        ("node.id=1\nlog.dirs=d\n", "does not set ottla.coordination: the coordination store of the cluster"),
         ("node.id=1\nottla.coordination=sqlite:here\n", "does not set log.dirs: the directory for the data"),
-        ("node.id=1\nlog.dirs=d\nottla.coordination=consul:x\n", "ottla.coordination=consul:x is not one of sqlite:"),
+        ("node.id=1\nlog.dirs=d\nottla.coordination=consul:x\n", "ottla.coordination=consul:x must be one of sqlite:"),
         ("node.id=1\nottla.cordination=sqlite:here\n", "line 2: Unknown broker config name: ottla.cordination"),
     ],
 )
@@ -92,9 +92,9 @@ def test_an_empty_directory_gets_as_many_as_asked_for(tmp_path: Path) -> None:
 def test_the_data_of_one_broker_is_never_left_behind(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     settings = made(tmp_path, ".")
     assert brokers_to_run(settings, None, 3, None) == 1
-    assert "it goes on alone" in caplog.text
+    assert "continues standalone" in caplog.text
     assert brokers_to_run(settings, 1, 3, None) == 1
-    with pytest.raises(CommandError, match="which a cluster of 3 would leave behind"):
+    with pytest.raises(CommandError, match="which a cluster of 3 would not use"):
         brokers_to_run(settings, 3, 3, None)
 
 
@@ -112,7 +112,7 @@ def test_a_file_for_one_broker_starts_one(tmp_path: Path) -> None:
         settings = BrokerSettings(data_dir=str(tmp_path), properties={name: "7"})
         assert brokers_to_run(settings, None, 3, Path("one.properties")) == 1
         assert brokers_to_run(settings, 1, 3, Path("one.properties")) == 1
-        with pytest.raises(CommandError, match=f"one.properties sets {name}, so it is for one broker"):
+        with pytest.raises(CommandError, match=f"one.properties sets {name}, so it configures a single broker"):
             brokers_to_run(settings, 2, 3, Path("one.properties"))
 
 
@@ -142,7 +142,7 @@ def test_each_broker_of_a_machine_gets_a_file(tmp_path: Path) -> None:
         "ottla.coordination": f"sqlite:{data / 'coordination'}",
         "ottla.host.shared": "true",
     }
-    with pytest.raises(CommandError, match="more ports than there are"):
+    with pytest.raises(CommandError, match="not enough ports"):
         Cluster(BrokerSettings(data_dir=str(tmp_path), port=65534), 3, "info")
 
 
@@ -161,16 +161,19 @@ def test_a_plan_of_kafkas_tool(tmp_path: Path) -> None:
     ("text", "expected"),
     [
         ("{", "is not JSON"),
-        ("[]", "is not a plan"),
-        ('{"version": 2, "partitions": []}', "is not a plan"),
-        ('{"partitions": []}', "names no partitions"),
+        ("[]", "is not a reassignment plan"),
+        ('{"version": 2, "partitions": []}', "is not a reassignment plan"),
+        ('{"partitions": []}', "contains no partitions"),
         ('{"partitions": [{"topic": "t", "partition": 0}]}', "partition 1 of the list: it needs topic"),
         ('{"partitions": [{"topic": "t", "partition": "0", "replicas": [1]}]}', "partition a number"),
-        ('{"partitions": [{"topic": "t", "partition": 0, "replicas": ["1"]}]}', "replicas is a list of broker ids"),
-        ('{"partitions": [{"topic": "t", "partition": 0, "replicas": []}]}', "replicas is a list of broker ids"),
+        (
+            '{"partitions": [{"topic": "t", "partition": 0, "replicas": ["1"]}]}',
+            "replicas must be a list of broker ids",
+        ),
+        ('{"partitions": [{"topic": "t", "partition": 0, "replicas": []}]}', "replicas must be a list of broker ids"),
         (
             '{"partitions": [{"topic": "t", "partition": 0, "replicas": [1], "log_dirs": ["/d"]}]}',
-            "log_dirs cannot be chosen",
+            "log_dirs is not supported",
         ),
     ],
 )
@@ -186,7 +189,7 @@ def test_a_plan_that_is_none(tmp_path: Path, text: str, expected: str) -> None:
 def test_a_plan_with_a_partition_twice(tmp_path: Path) -> None:
     path = tmp_path / "plan.json"
     path.write_text(json.dumps({"partitions": PLAN["partitions"] * 2}))  # type: ignore[operator] # a list
-    with pytest.raises(CommandError, match="has orders-1 twice"):
+    with pytest.raises(CommandError, match="contains orders-1 twice"):
         read_plan(path)
 
 

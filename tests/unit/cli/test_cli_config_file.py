@@ -84,18 +84,18 @@ def test_the_same_in_toml(tmp_path: Path) -> None:
         ("a.toml", "num.partitions = \n", "not valid TOML.*line 1"),
         ("a.properties", "listeners=PLAINTEXT://host\n", "is not PLAINTEXT://HOST:PORT"),
         ("a.properties", "listeners=PLAINTEXT://host:\u0661\n", "is not PLAINTEXT://HOST:PORT"),
-        ("a.properties", "listeners=SSL://host:1\n", "asks for SSL; this version speaks PLAINTEXT only"),
-        ("a.properties", "listeners=SASL_PLAINTEXT://host:1\n", "asks for SASL_PLAINTEXT"),
+        ("a.properties", "listeners=SSL://host:1\n", "uses SSL; this version supports PLAINTEXT only"),
+        ("a.properties", "listeners=SASL_PLAINTEXT://host:1\n", "uses SASL_PLAINTEXT"),
         (
             "a.properties",
             "listeners=IN://:1\nlistener.security.protocol.map=IN:SASL_SSL\n",
-            "asks for SASL_SSL",
+            "uses SASL_SSL",
         ),
         ("a.properties", "listeners=IN://:1\nlistener.security.protocol.map=IN\n", "not a list of NAME:PROTOCOL"),
         ("a.properties", "listeners=PLAINTEXT://:1,PLAINTEXT://:2\n", "has PLAINTEXT twice"),
-        ("a.properties", "listeners=C://:1\ncontroller.listener.names=C\n", "listeners of a controller only"),
-        ("a.properties", "advertised.listeners=SSL://host:1\n", "asks for SSL"),
-        ("a.properties", "broker.id=2\nnode.id=3\n", "not the same broker"),
+        ("a.properties", "listeners=C://:1\ncontroller.listener.names=C\n", "only controller listeners"),
+        ("a.properties", "advertised.listeners=SSL://host:1\n", "uses SSL"),
+        ("a.properties", "broker.id=2\nnode.id=3\n", "must be equal"),
         ("a.properties", "log.dirs=a,b\n", "several directories"),
     ],
 )
@@ -130,7 +130,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         ("config.providers=file", "does not resolve variables"),
         ("remote.log.storage.system.enable=true", "tiered storage"),
         ("log.local.retention.ms=1000", "tiered storage"),
-        ("process.roles=controller", "none is a controller only"),
+        ("process.roles=controller", "there are no dedicated controllers"),
     ],
 )
 def test_a_setting_that_would_leave_the_broker_open_is_refused(tmp_path: Path, setting: str, reason: str) -> None:

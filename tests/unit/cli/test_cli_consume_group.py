@@ -10,10 +10,10 @@ from ottla.cli.program import main
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--group", "billing", "--offset", "3"], "--group goes without"),
-        (["--group", "billing", "--since", "1h"], "--group goes without"),
-        (["--group", "billing", "--partition", "0"], "--group goes without"),
-        (["--instance-id", "one"], "--instance-id goes with --group"),
+        (["--group", "billing", "--offset", "3"], "--group cannot be combined with"),
+        (["--group", "billing", "--since", "1h"], "--group cannot be combined with"),
+        (["--group", "billing", "--partition", "0"], "--group cannot be combined with"),
+        (["--instance-id", "one"], "--instance-id needs --group"),
         (["--group", "billing", "--protocol", "modern"], "'classic', 'consumer'"),
     ],
 )

@@ -52,7 +52,7 @@ def test_the_disk_of_a_directory_that_is_not_there_yet(tmp_path: Path) -> None:
     directory = tmp_path / "a" / "b"
     assert nearest_existing(directory) == tmp_path
     found = {check.name: check for check in disk_checks(directory)}
-    assert "not there yet" in found["data directory"].value
+    assert "does not exist yet" in found["data directory"].value
     assert "p99" in found["sync latency"].value
     assert found["free space"].value
     assert not any(tmp_path.iterdir()), "the probe leaves nothing behind"

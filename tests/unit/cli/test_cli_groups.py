@@ -52,10 +52,10 @@ def test_where_offsets_go(aim: ResetTarget, number: int, found: int | None, new:
 @pytest.mark.parametrize(
     ("aim", "number", "new", "remark"),
     [
-        (ResetTarget.OFFSET, 9, 10, "9 is before the log, which begins at 10"),
-        (ResetTarget.OFFSET, 101, 100, "101 is behind the log, which ends at 100"),
-        (ResetTarget.SHIFT, -1000, 10, "-950 is before the log, which begins at 10"),
-        (ResetTarget.SHIFT, 1000, 100, "1050 is behind the log, which ends at 100"),
+        (ResetTarget.OFFSET, 9, 10, "9 is before the start of the log at 10"),
+        (ResetTarget.OFFSET, 101, 100, "101 is after the end of the log at 100"),
+        (ResetTarget.SHIFT, -1000, 10, "-950 is before the start of the log at 10"),
+        (ResetTarget.SHIFT, 1000, 100, "1050 is after the end of the log at 100"),
     ],
 )
 def test_an_offset_that_the_log_does_not_have(aim: ResetTarget, number: int, new: int, remark: str) -> None:
@@ -66,17 +66,17 @@ def test_an_offset_that_the_log_does_not_have(aim: ResetTarget, number: int, new
 def test_current_brings_a_lost_offset_back_into_the_log() -> None:
     change = planned(ResetTarget.CURRENT, committed=3)
     assert (change.old, change.new) == (3, 10)
-    assert change.remark == "3 is before the log, which begins at 10"
+    assert change.remark == "3 is before the start of the log at 10"
 
 
 def test_a_time_after_the_last_record_is_the_end() -> None:
     change = planned(ResetTarget.TIME, 1_700_000_000_000, found=-1)
-    assert (change.new, change.remark) == (100, "no record is as late: the end")
+    assert (change.new, change.remark) == (100, "no record is that recent: end of the log")
 
 
 @pytest.mark.parametrize("aim", [ResetTarget.SHIFT, ResetTarget.CURRENT])
 def test_nothing_committed_cannot_be_shifted(aim: ResetTarget) -> None:
-    with pytest.raises(CommandError, match="orders-0: the group has committed nothing there"):
+    with pytest.raises(CommandError, match="orders-0: the group has no committed offset for this partition"):
         planned(aim, 1, committed=None)
 
 
@@ -116,10 +116,10 @@ def test_offsets_from_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("orders,0\n", "line 1: it is not topic,partition,offset"),
-        ("orders,0,5\norders,one,5\n", "line 2: it is not topic,partition,offset"),
-        ("orders,0,-1\n", "line 1: it is not"),
-        ("orders,0,5\norders,0,6\n", "line 2: orders-0 is there twice"),
+        ("orders,0\n", "line 1: not in the format topic,partition,offset"),
+        ("orders,0,5\norders,one,5\n", "line 2: not in the format topic,partition,offset"),
+        ("orders,0,-1\n", "line 1: not in the format"),
+        ("orders,0,5\norders,0,6\n", "line 2: orders-0 occurs twice"),
         ("theirs,orders,0,5\n", 'has no offsets of group "ours"'),
     ],
 )

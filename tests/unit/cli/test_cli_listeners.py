@@ -43,8 +43,8 @@ def test_brokers_may_have_one_of_their_own() -> None:
         ({"advertised.listeners": "OTHER://h:1"}, "advertised.listeners has OTHER, which listeners does not have"),
         ({"listeners": "CLIENT://h:1,CLIENT://h:2"}, "listeners has CLIENT twice"),
         ({"listeners": "CLIENT://h:1,BROKER://h"}, "listeners=BROKER://h is not PLAINTEXT://HOST:PORT"),
-        ({"listeners": "CLIENT://h:1,BROKER://h:2,X://h:3"}, "what the listener X speaks"),
-        ({"listener.security.protocol.map": "CLIENT:SSL,BROKER:PLAINTEXT"}, "CLIENT asks for SSL"),
+        ({"listeners": "CLIENT://h:1,BROKER://h:2,X://h:3"}, "set the protocol of the listener X"),
+        ({"listener.security.protocol.map": "CLIENT:SSL,BROKER:PLAINTEXT"}, "CLIENT uses SSL"),
         ({"listener.security.protocol.map": ""}, "listener.security.protocol.map=CLIENT:PLAINTEXT"),
     ],
 )
@@ -56,7 +56,7 @@ def test_mistakes(changes: dict[str, str], words: str) -> None:
 
 def test_two_listeners_need_a_name_for_brokers() -> None:
     without = {name: value for name, value in TWO.items() if name != "inter.broker.listener.name"}
-    with pytest.raises(CommandError, match="say which of CLIENT and BROKER is for the other brokers"):
+    with pytest.raises(CommandError, match="choose which of CLIENT and BROKER is for the other brokers"):
         parse_listeners(without, FILE)
     three = "listeners", "CLIENT://h:1,BROKER://h:2,PLAINTEXT://h:3"
     with pytest.raises(CommandError, match="listeners has 3"):

@@ -34,7 +34,7 @@ def test_a_bad_bootstrap_server_is_a_wrong_call(
     assert main([*command, "-b", servers]) == 2
     error = capsys.readouterr().err
     assert "--bootstrap" in error
-    assert "fault of ottla" not in error
+    assert "internal error" not in error
 
 
 def test_a_bad_bootstrap_server_in_the_environment(
@@ -63,7 +63,7 @@ def test_a_bad_address_of_an_append_stream_is_a_wrong_call(
     command: list[str], servers: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*command, servers]) == 2
-    assert "fault of ottla" not in capsys.readouterr().err
+    assert "internal error" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

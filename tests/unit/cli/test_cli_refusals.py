@@ -48,7 +48,7 @@ def test_a_pipeline_checks_before_spark_starts(
     monkeypatch.chdir(tmp_path)
     assert main(["pipeline", *arguments]) == code
     error = capsys.readouterr().err
-    assert "fault of ottla" not in error
+    assert "internal error" not in error
     assert os.listdir(tmp_path) == []
 
 
@@ -61,7 +61,7 @@ def test_a_store_that_is_not_there(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main([*arguments, "--store", "nope"]) == 1
-    assert "there is no directory nope (--store)" in capsys.readouterr().err
+    assert "the directory nope (--store) does not exist" in capsys.readouterr().err
     assert os.listdir(tmp_path) == []
 
 
@@ -98,5 +98,5 @@ def test_a_database_that_cannot_be_reached_at_the_start(
 
 def test_a_topic_without_a_data_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["log", "dump", "orders", "--data", str(tmp_path / "no")]) == 1
-    assert "name it with --data" in capsys.readouterr().err
+    assert "choose it with --data" in capsys.readouterr().err
     assert main(["log", "dump", str(tmp_path), "--partition", "0"]) == 2

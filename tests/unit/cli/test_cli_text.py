@@ -39,7 +39,7 @@ def test_formats(text: str, printed: bytes) -> None:
 
 @pytest.mark.parametrize("text", ["%x", "100%"])
 def test_a_format_that_is_not_known(text: str) -> None:
-    with pytest.raises(ValueError, match="it knows %k key"):
+    with pytest.raises(ValueError, match="the fields are %k key"):
         compile_format(text)
 
 
@@ -194,8 +194,8 @@ def test_offsets_are_brought_into_range() -> None:
         "t-2": 3,
     }
     assert told == [
-        "t-1 begins at 7: the records from offset 5 on are gone",
-        "t-2 ends at 3, before offset 5: only new records of it are read",
+        "t-1 starts at 7; the records before it, from offset 5 on, were deleted",
+        "t-2 ends at 3, before offset 5; reading only its new records",
     ]
     assert offsets_in_range(-2, {"t-0": 8}, {"t-0": 9}, told.append) == {"t-0": 8}
     assert offsets_in_range(9, {"t-0": 8}, {"t-0": 9}, told.append) == {"t-0": 9}

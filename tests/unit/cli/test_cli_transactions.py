@@ -22,16 +22,16 @@ def test_durations(text: str, expected: int | None) -> None:
     ("arguments", "sentence"),
     [
         (["describe"], "Missing argument"),
-        (["list", "--state", "Open"], '"Open" is not a state; they are Empty, Ongoing'),
+        (["list", "--state", "Open"], '"Open" is not a state; the states are Empty, Ongoing'),
         (["list", "--min-duration", "long"], '"long" is not a duration'),
         (["list", "--producer-id", "-1"], "is not in the range 0<=x"),
-        (["list", "--topic", "orders"], "--topic goes with --hanging"),
+        (["list", "--topic", "orders"], "--topic needs --hanging"),
         (["list", "--hanging", "--topic", "orders:x"], "is neither a partition nor a range"),
         (["list", "--hanging", "--state", "Ongoing"], "a hanging transaction has no state"),
-        (["abort"], "name a transactional id, or --topic"),
-        (["abort", "id", "--topic", "orders"], "name a transactional id, or --topic"),
-        (["abort", "--topic", "orders", "--partition", "0"], "name a transactional id, or --topic"),
-        (["abort", "--topic", "t", "--partition", "0", "--start-offset", "0", "--fence"], "--fence goes with a"),
+        (["abort"], "give a transactional id, or --topic"),
+        (["abort", "id", "--topic", "orders"], "give a transactional id, or --topic"),
+        (["abort", "--topic", "orders", "--partition", "0"], "give a transactional id, or --topic"),
+        (["abort", "--topic", "t", "--partition", "0", "--start-offset", "0", "--fence"], "--fence needs a"),
     ],
 )
 def test_a_wrong_call_is_2(arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -258,5 +258,5 @@ def test_a_marker_whose_answer_was_lost_is_not_written_again() -> None:
 
 def test_a_marker_that_is_refused() -> None:
     broker = failing(MARKERS, ErrorCode.transaction_coordinator_fenced)
-    with pytest.raises(BrokerRefusedError, match="t-0: a later coordinator has been there"):
+    with pytest.raises(BrokerRefusedError, match="t-0: it was fenced by a newer transaction coordinator"):
         run(broker, lambda admin: admin.abort_in_partition(OPEN))

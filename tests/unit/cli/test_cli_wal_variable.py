@@ -36,4 +36,4 @@ def test_the_variable_and_its_old_name(command: str) -> None:
     assert run("--wal", "given:1", OTTLA_WAL="old:1") == ("servers=given:1", "")
     said, note = run(OTTLA_WAL="old:1")
     assert said == "servers=old:1"
-    assert "OTTLA_WAL is called OTTLA_WAL_SERVERS now" in note
+    assert "OTTLA_WAL was renamed to OTTLA_WAL_SERVERS" in note

@@ -139,7 +139,7 @@ async def test_a_server_that_is_no_broker(answer: bytes) -> None:
         await reader.read()
 
     async with connected(serve) as connection:
-        with pytest.raises(ConnectionLostError, match="does not speak Kafka's protocol"):
+        with pytest.raises(ConnectionLostError, match="does not speak the Kafka protocol"):
             await connection.request(API_KEY, VERSION, [], what="test")
 
 
@@ -150,9 +150,9 @@ async def test_versions_that_have_nothing_in_common() -> None:
     async with connected(serve) as connection:
         connection.versions = {1: (4, 11), 3: (0, 20)}
         assert connection.version_for(3, (10, 13), "Metadata") == 13
-        with pytest.raises(UnsupportedByBrokerError, match="speaks Fetch v4 to v11, this client v12 to v17"):
+        with pytest.raises(UnsupportedByBrokerError, match="supports Fetch v4 to v11, this client v12 to v17"):
             connection.version_for(1, (12, 17), "Fetch")
-        with pytest.raises(UnsupportedByBrokerError, match="has no Produce API"):
+        with pytest.raises(UnsupportedByBrokerError, match="does not support the Produce API"):
             connection.version_for(0, (9, 13), "Produce")
 
 

@@ -233,11 +233,11 @@ def test_commits_by_hand(bench: ClusterBench) -> None:
         async with consumer_of(bench) as consumer:
             consumer.assign([(TOPIC, 0)])
             assert await consumer.position((TOPIC, 0)) == 7
-            with pytest.raises(ClientError, match="either assigns or subscribes"):
+            with pytest.raises(ClientError, match="use either assign or subscribe"):
                 consumer.subscribe([TOPIC])
             assert [record.offset for record in await read(consumer, 3)] == [7, 8, 9]
         async with Consumer(bench.bootstrap) as alone:
-            with pytest.raises(ClientError, match="in no group"):
+            with pytest.raises(ClientError, match="has no group"):
                 await alone.commit()
 
     bench.run(program())
@@ -277,7 +277,7 @@ def test_a_user_that_is_away_for_too_long_is_put_out_and_comes_back(bench: Clust
             found = await read(other, COUNT)  # no other member commits; it waits until the first one is removed
             assert len({record.value for record in found}) == COUNT
             assert not lost
-            with pytest.raises(CommitFailedError, match="the group has gone on without this consumer"):
+            with pytest.raises(CommitFailedError, match="the group has rebalanced without this consumer"):
                 await consumer.commit()
             while not consumer.in_group or not other.in_group or len(consumer.assignment) != PARTITIONS // 2:
                 await asyncio.gather(consumer.fetch_records(timeout_ms=50), other.fetch_records(timeout_ms=50))

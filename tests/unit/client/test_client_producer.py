@@ -181,7 +181,7 @@ async def test_a_first_record_that_finds_no_broker_in_time_is_timed_out() -> Non
         await producer.start()
         await broker.__aexit__(None, None, None)
         await asyncio.sleep(0.05)
-        with pytest.raises(DeliveryTimedOutError, match="not in 300 ms: ") as failure:
+        with pytest.raises(DeliveryTimedOutError, match="no metadata within delivery_timeout_ms=300: ") as failure:
             await producer.send("another", b"000")
         assert not failure.value.may_be_written
         await producer.close()
@@ -244,9 +244,9 @@ async def test_a_closed_producer_says_so() -> None:
     ("settings", "message"),
     [
         ({"acks": 1}, "idempotence needs acks"),
-        ({"acks": 2, "idempotence": False}, 'acks is "all", 1 or 0'),
+        ({"acks": 2, "idempotence": False}, 'acks must be "all", 1 or 0'),
         ({"max_in_flight": 6}, "max_in_flight between 1 and 5"),
-        ({"compression": "zip"}, "compression is one of none, gzip"),
+        ({"compression": "zip"}, "compression must be one of none, gzip"),
         ({"buffer_bytes": 10}, "buffer_bytes"),
     ],
 )

@@ -29,7 +29,7 @@ async def read(bootstrap: str, count: int, **settings: Any) -> list[ConsumerReco
     [
         ({"value": "one"}, "the value of a record for topic 'orders' is a str; records hold bytes: encode it"),
         ({"value": b"", "key": "k"}, "the key of a record for topic 'orders' is a str.* or create the producer with a"),
-        ({"value": 1}, "is an int; records hold bytes: turn it into bytes, or .* value_serializer"),
+        ({"value": 1}, "is an int; records hold bytes: convert it to bytes, or .* value_serializer"),
         ({"value": {"a": 1}}, "is a dict"),
         ({"value": b"", "headers": {"a": b"b"}}, r"are a dict; .*list\(headers.items\(\)\)"),
         ({"value": b"", "headers": [("a", "b")]}, "the header 'a' for topic 'orders' is a str.*bytes or None: encode"),

@@ -117,7 +117,7 @@ async def test_a_switch_beyond_what_the_log_has_of_the_timeline_before() -> None
 async def test_a_log_that_begins_late_says_where_to_look(up_to_gap: bool) -> None:
     log = MemoryLog(start_offset=7, end_offset=7)
     log.put(wal(ONE, 500, bytes(10)))
-    with pytest.raises(GapError, match=r"trimmed: it begins with offset 7, after 0/64 .*--archive"):
+    with pytest.raises(GapError, match=r"trimmed: it starts at offset 7, after 0/64 .*--archive"):
         await pieces(log, ONE, 100, 600, up_to_gap=up_to_gap)
 
 
@@ -128,7 +128,7 @@ async def test_lookups_that_went_wrong_are_no_end_of_the_wal() -> None:
     log.put(history(TWO, 100, "1\t0/64\tx\n"))
     log.put(wal(TWO, 100, bytes(100)))
     log.lie = lambda entry: Entry(entry.kind, 77, ONE, Lsn(0), 0, entry.data)
-    with pytest.raises(GapError, match="not in order: offset 2 holds 0/64 of timeline 2"):
+    with pytest.raises(GapError, match="out of order: offset 2 holds 0/64 of timeline 2"):
         await pieces(log, ONE, 50, 100)
 
 

@@ -124,10 +124,10 @@ async def test_only_whole_transactions_are_applied() -> None:
 
 async def test_a_commit_of_entries_that_are_not_here_is_damage() -> None:
     entries = [put(b"a", b"1", transaction=1), put(b"b", b"1", transaction=1)]
-    with pytest.raises(DamagedEntryError, match="it commits 2 entries of transaction 1; 1 are here"):
+    with pytest.raises(DamagedEntryError, match="it commits 2 entries of transaction 1, but 1 were read"):
         await state_of(a_log(entries[0], commit(1, entries)))
     other = put(b"b", b"2", transaction=1)
-    with pytest.raises(DamagedEntryError, match="not those that it commits"):
+    with pytest.raises(DamagedEntryError, match="do not match its commit"):
         await state_of(a_log(entries[0], other, commit(1, entries)))
 
 
@@ -151,7 +151,7 @@ async def test_a_point_is_an_offset_a_time_or_a_transaction() -> None:
         await state_of(log, Point(transaction=8))
     with pytest.raises(PointNotReachedError, match="ends at offset 14, before offset 15"):
         await state_of(log, Point(offset=15))
-    with pytest.raises(ValueError, match="not several"):
+    with pytest.raises(ValueError, match="only one of offset, time and transaction"):
         Point(offset=1, time_ms=1)
 
 
@@ -177,7 +177,7 @@ async def test_what_was_read_already_is_passed_over() -> None:
 
 
 async def test_statements_are_not_for_tables_of_images() -> None:
-    with pytest.raises(ValueError, match="statements are for a database"):
+    with pytest.raises(ValueError, match="statements need a database"):
         await state_of(a_log(statement("DELETE FROM t")))
 
 
@@ -286,7 +286,7 @@ async def test_a_snapshot_of_another_log_is_refused() -> None:
     del shared.entries[9:]
     mine = RowTables()
     mine.rows[b"mine"] = b""
-    with pytest.raises(AheadOfLogError, match=f"the snapshot {snapshot.name} is at offset 10, and the log ends at 9"):
+    with pytest.raises(AheadOfLogError, match=f"the snapshot {snapshot.name} is at offset 10, but the log ends at 9"):
         await recover(log, mine, snapshots=store)
     assert mine.rows == {b"mine": b""}, "it is not loaded first"
 

@@ -54,7 +54,7 @@ async def test_row_images_into_a_table() -> None:
 
 async def test_images_of_a_table_that_is_not_there_are_refused() -> None:
     applier = SqliteApplier(sqlite3.connect(":memory:"))
-    with pytest.raises(RecoveryError, match="'the orders' is none here: create it"):
+    with pytest.raises(RecoveryError, match="'the orders' has none or does not exist; create it"):
         await recover(a_log(image(1, "a", None)), applier)
     assert applier.position() is None, "nothing of the chunk is there"
 
@@ -142,7 +142,7 @@ def test_the_largest_transaction_id_is_kept() -> None:
 async def test_a_statement_that_would_end_the_transaction_is_refused_and_changes_nothing(sql: str) -> None:
     applier = SqliteApplier(sqlite3.connect(":memory:"), SCHEMA)
     log = a_log(image(1, "a", None), statement(sql), image(2, "a", None))
-    with pytest.raises(RecoveryError, match="is not for a statement of a log") as caught:
+    with pytest.raises(RecoveryError, match="is not allowed in a log") as caught:
         await recover(log, applier)
     assert caught.value.__notes__ == ["while entries from offset 0 to 2 of the log were applied"]
     assert rows(applier) == []

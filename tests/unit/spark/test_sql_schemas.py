@@ -101,9 +101,9 @@ def test_avro_types_are_known_after_the_record_that_defines_them() -> None:
     ("field", "sentence"),
     [
         (["int", "string"], "union"),
-        ("nonsense", "no Avro type"),
-        ("R", "part of itself"),
-        ({"type": "int", "logicalType": "time-millis"}, "no place in Spark"),
+        ("nonsense", "is not an Avro type"),
+        ("R", "is recursive"),
+        ({"type": "int", "logicalType": "time-millis"}, "is not supported by Spark"),
     ],
 )
 def test_avro_that_spark_cannot_hold(field: object, sentence: str) -> None:
@@ -112,7 +112,7 @@ def test_avro_that_spark_cannot_hold(field: object, sentence: str) -> None:
         avro_columns(json.dumps(schema))
     with pytest.raises(SqlError, match="not JSON"):
         avro_columns("{")
-    with pytest.raises(SqlError, match="of a record"):
+    with pytest.raises(SqlError, match="must be a record"):
         avro_columns('"string"')
 
 
@@ -156,19 +156,19 @@ def test_an_avro_schema_is_inline_or_in_a_file() -> None:
 @pytest.mark.parametrize(
     ("text", "where", "sentence"),
     [
-        ("CREATE STREAM c (a INT) WITH (format='json')", "CREATE", "which topic"),
-        ("CREATE STREAM c (a INT) WITH (topic='t', format='xml')", "'xml'", "format is one of"),
+        ("CREATE STREAM c (a INT) WITH (format='json')", "CREATE", "the topic of the stream is missing"),
+        ("CREATE STREAM c (a INT) WITH (topic='t', format='xml')", "'xml'", "format must be one of"),
         ("CREATE STREAM c WITH (topic='t', format='json')", "CREATE", "columns are expected"),
-        ("CREATE STREAM c (_offset INT) WITH (topic='t')", "_offset", "of the record itself"),
-        ("CREATE STREAM c (a INT) WITH (topic='t', key='b')", "'b'", "none of the columns"),
-        ("CREATE STREAM c (a INT) WITH (topic='t', timestamp='b')", "'b'", "none of the columns"),
+        ("CREATE STREAM c (_offset INT) WITH (topic='t')", "_offset", "that every record has"),
+        ("CREATE STREAM c (a INT) WITH (topic='t', key='b')", "'b'", "not one of the columns"),
+        ("CREATE STREAM c (a INT) WITH (topic='t', timestamp='b')", "'b'", "not one of the columns"),
         ("CREATE STREAM c (a DOUBLE) WITH (topic='t', timestamp='a')", "'a'", "TIMESTAMP, BIGINT"),
-        ("CREATE STREAM c (a INT) WITH (topic='t', watermark='soon')", "'soon'", "no delay"),
+        ("CREATE STREAM c (a INT) WITH (topic='t', watermark='soon')", "'soon'", "is not a delay"),
         ("CREATE STREAM c (a INT, b INT) WITH (topic='t', format='string')", "b INT", "one column"),
         ("CREATE STREAM c (a INT) WITH (topic='t', format='string')", "a INT", "of type STRING"),
         ("CREATE STREAM c WITH (topic='t', format='avro')", "CREATE", "needs avro_schema"),
-        ("CREATE STREAM c (a INT) WITH (topic='t', avro_schema='{}')", "'{}'", "goes with format"),
-        ("CREATE STREAM c WITH (topic='t', format='avro', avro_schema='{}')", "'{}'", "of a record"),
+        ("CREATE STREAM c (a INT) WITH (topic='t', avro_schema='{}')", "'{}'", "needs format"),
+        ("CREATE STREAM c WITH (topic='t', format='avro', avro_schema='{}')", "'{}'", "must be a record"),
         ("CREATE STREAM c WITH (topic='t', format='avro', avro_schema_file='no')", "'no'", "No such file"),
     ],
 )

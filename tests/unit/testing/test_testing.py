@@ -135,7 +135,7 @@ def test_a_cluster_that_does_not_run_says_so() -> None:
     cluster.kill()
     with pytest.raises(RuntimeError, match="was not started"):
         _ = cluster.bootstrap_servers
-    with pytest.raises(RuntimeError, match="does not run"):
+    with pytest.raises(RuntimeError, match="is not running"):
         cluster.create_topic("orders")
 
 

@@ -138,16 +138,16 @@ def print_goals(rows: dict[tuple[str, Case | None], AppendResult]) -> None:
 def parse_options() -> argparse.Namespace:
     """Parses the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement in each round")
+    parser.add_argument("--seconds", type=float, default=2.0, help="seconds of each measurement in each round")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--brokers", type=int, nargs="+", default=[1, 3], help="how many; as many replicas")
+    parser.add_argument("--brokers", type=int, nargs="+", default=[1, 3], help="number of brokers, and of replicas")
     parser.add_argument("--durability", nargs="+", default=["memory", "cache", "disk"])
     parser.add_argument("--acks", nargs="+", default=["leader", "all"], choices=["leader", "all"])
     parser.add_argument("--bytes", type=int, nargs="+", default=[100, 1024])
     parser.add_argument("--in-flight", type=int, nargs="+", default=[1, 1000])
-    parser.add_argument("--kafka", action="store_true", help="also Apache Kafka, which needs Java and Maven")
-    parser.add_argument("--json", type=Path, help="write the figures there too, a line each")
-    parser.add_argument("--directory", type=Path, help="on the disk that is to be measured")
+    parser.add_argument("--kafka", action="store_true", help="also measure Apache Kafka, which needs Java and Maven")
+    parser.add_argument("--json", type=Path, help="also write the figures to this file, one per line")
+    parser.add_argument("--directory", type=Path, help="a directory on the disk to measure")
     return parser.parse_args()
 
 

@@ -86,28 +86,32 @@ def print_plan(console: Console, plan: list[Configuration], terms: Terms) -> Non
     for each in plan:
         loads = ", ".join(load.name for load in each.loads)
         console.print(f"{each.estimate_s(terms.seconds):6.0f} s  {each.name}: {loads}", highlight=False)
-    console.print(f"{sum(each.estimate_s(terms.seconds) for each in plan):6.0f} s  in all", highlight=False)
+    console.print(f"{sum(each.estimate_s(terms.seconds) for each in plan):6.0f} s  in total", highlight=False)
 
 
 def parse_options() -> argparse.Namespace:
     """Parses the command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m ottla.bench.saturation", description="What a cluster does with more than it can take."
+        prog="python -m ottla.bench.saturation", description="Measures a cluster under overload."
     )
-    parser.add_argument("--quick", action="store_true", help="the corners only, for a moment each: rough figures")
-    parser.add_argument("--only", metavar="PATTERN", help="the rows whose name this regular expression finds")
+    parser.add_argument(
+        "--quick", action="store_true", help="measure only the extreme configurations, briefly: rough figures"
+    )
+    parser.add_argument("--only", metavar="PATTERN", help="only the rows whose name matches this regular expression")
     parser.add_argument("--list", action="store_true", help="print the configurations and how long each takes")
     parser.add_argument(
-        "--seconds", type=positive, help=f"for each row (default: {SECONDS:g}; {QUICK_SECONDS:g} if quick)"
+        "--seconds", type=positive, help=f"seconds for each row (default: {SECONDS:g}; {QUICK_SECONDS:g} if quick)"
     )
-    parser.add_argument("--durability", choices=("disk", "cache", "memory"), default="disk", help="of the topics")
+    parser.add_argument(
+        "--durability", choices=("disk", "cache", "memory"), default="disk", help="durability of the topics"
+    )
     parser.add_argument("--producers", type=count, default=3, help="load generators, each a process (default: 3)")
     parser.add_argument("--queue-mb", type=count, default=64, help="bound of each producer's queue (default: 64)")
     parser.add_argument(
         "--wait", type=positive, default=60.0, help="seconds to wait for outstanding records (default: 60)"
     )
-    parser.add_argument("--results", type=Path, default=Path("bench-results"), help="where results go")
-    parser.add_argument("--data", type=Path, help="a directory on the disk to measure (default: where results go)")
+    parser.add_argument("--results", type=Path, default=Path("bench-results"), help="directory for the results")
+    parser.add_argument("--data", type=Path, help="a directory on the disk to measure (default: that of the results)")
     options = parser.parse_args()
     if options.seconds is None:
         options.seconds = QUICK_SECONDS if options.quick else SECONDS
@@ -134,4 +138,4 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except KeyboardInterrupt:
-        sys.exit("interrupted: nothing was recorded; everything that was started has ended")
+        sys.exit("interrupted: nothing was recorded; all processes have ended")

@@ -106,5 +106,5 @@ def chosen(found: Sequence[Configuration], pattern: str | None) -> list[Configur
                 Configuration(each.size, each.record_bytes, each.partitions, each.is_idempotent, (Load(PEAK), *rest))
             )
     if not kept:
-        raise ValueError(f"no row matches {pattern!r}: --list prints the names")
+        raise ValueError(f"no row matches {pattern!r}; --list prints the names")
     return kept

@@ -202,7 +202,7 @@ class _Generator:
         if accepted < count:
             error = next(message["_error"] for message in messages if "_error" in message)
             if error.code() != KafkaError._QUEUE_FULL:
-                raise RuntimeError(f"the client refused a record: {error}")
+                raise RuntimeError(f"the client rejected a record: {error}")
         return accepted
 
     def _on_failure(self, error: KafkaError | None, _: Message) -> None:

@@ -39,7 +39,7 @@ def missing_for(names: Iterable[str]) -> str | None:
     for name in names:
         driver = DRIVERS[name]
         if driver.package and find_spec(driver.package) is None:
-            return f"the driver {name} needs {driver.package}: pip install 'ottla[{driver.extra}]'"
+            return f"the driver {name} needs the package {driver.package}: pip install 'ottla[{driver.extra}]'"
     return None
 
 

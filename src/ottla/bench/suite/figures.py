@@ -16,7 +16,7 @@ class Figure(NamedTuple):
 
 
 FIGURES = {
-    "records_per_s": Figure("records/s", "acknowledged records a second, of all producers", True),
+    "records_per_s": Figure("records/s", "acknowledged records per second of all producers", True),
     "mb_per_s": Figure("MB/s", "of values that were acknowledged", True),
     "p50_us": Figure("p50 ms", "latency of an acknowledgement", divide_by=1000),
     "p99_us": Figure("p99 ms", "latency of an acknowledgement", divide_by=1000),
@@ -35,7 +35,7 @@ FIGURES = {
     "broker_memory_mb": Figure("broker MB", "the largest resident memory of one broker"),
     "clients_memory_mb": Figure("client MB", "the largest resident memory of all producers together"),
     "others_cpu_share": Figure("others busy", "cores that brokers of other targets took meanwhile"),
-    "behind_share": Figure("not sent", "share of the offered records that there was no room for"),
+    "behind_share": Figure("not sent", "share of the offered records that did not fit into the producers' buffers"),
     "offered_per_s": Figure("offered/s", "records a second that were due"),
     "share_of_row": Figure(
         "of the row", "records/s as a share of what the row reached that the rate is taken from", True

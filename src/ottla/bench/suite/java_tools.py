@@ -78,7 +78,7 @@ def produced_from(output: str, ended_ns: int, sent: int, value_bytes: float) -> 
     """Parses the last summary, which is that of the steady state if there was a warm-up."""
     summaries = _SUMMARY.findall(output)
     if not summaries:
-        raise LoadFailedError(f"the Java perf tool said nothing that is understood: {output[-500:]}")
+        raise LoadFailedError(f"the output of the Java perf tool could not be parsed: {output[-500:]}")
     if int(summaries[0][0]) != sent:
         raise LoadFailedError(f"the Java perf tool sent {summaries[0][0]} of {sent} records: {output[-500:]}")
     records, per_s = int(summaries[-1][0]), float(summaries[-1][1])
@@ -101,7 +101,7 @@ def produced_from(output: str, ended_ns: int, sent: int, value_bytes: float) -> 
 
 def consume(load: ConsumerLoad) -> ConsumerResult:
     """Runs the consumer tool on the whole topic. The time is the tool's own, without that of joining a group."""
-    assert load.ends is not None, "the Java tool reads what is already there"
+    assert load.ends is not None, "the Java perf tool can only read existing records"
     records = sum(load.ends.values()) - sum(load.offsets.values())
     command = [require_java(), f"-Xmx{HEAP_MB}m", QUIET, "-cp", f"{load.libraries}/*"]
     command += ["org.apache.kafka.tools.ConsumerPerformance", "--bootstrap-server", load.bootstrap]
@@ -117,7 +117,7 @@ def consumed_from(output: str, ended_ns: int, expected: int) -> ConsumerResult:
     try:
         megabytes, records, fetch_ms = float(fields[2]), int(fields[4]), float(fields[7])
     except (IndexError, ValueError) as cause:
-        raise LoadFailedError(f"the Java perf tool said nothing that is understood: {output[-500:]}") from cause
+        raise LoadFailedError(f"the output of the Java perf tool could not be parsed: {output[-500:]}") from cause
     if records < expected:
         raise LoadFailedError(f"the Java perf tool read {records} of {expected} records")
     begin_ns = ended_ns - int(max(fetch_ms, 1) * 1e6)

@@ -37,7 +37,7 @@ def require_java() -> str:
     """Returns the path of Java. Raises KafkaUnavailableError if it is missing or too old."""
     java = shutil.which("java")
     if java is None:
-        raise KafkaUnavailableError(f"there is no java, and Apache Kafka needs Java {JAVA_MAJOR_MIN} or newer")
+        raise KafkaUnavailableError(f"java was not found; Apache Kafka needs Java {JAVA_MAJOR_MIN} or newer")
     said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     version = re.search(r'version "(\d+)', said)
     if version is None or int(version.group(1)) < JAVA_MAJOR_MIN:

@@ -90,7 +90,7 @@ class _Writer:
 
     def _flush(self) -> None:
         if left := self._producer.flush(FLUSH_TIMEOUT_S):
-            raise LoadFailedError(f"{left} records were not acknowledged in {FLUSH_TIMEOUT_S:.0f} s")
+            raise LoadFailedError(f"{left} records were not acknowledged within {FLUSH_TIMEOUT_S:.0f} s")
 
     def _on_delivery(self, since_ns: int, error: KafkaError | None, _: Message, times: int = 1) -> None:
         if error is None:
@@ -217,5 +217,5 @@ def _is_to_be_sent_again(message: dict[str, Any]) -> bool:
 
     error = message.pop("_error", None)
     if error is not None and error.code() != KafkaError._QUEUE_FULL:
-        raise LoadFailedError(f"the client refused a record: {error}")
+        raise LoadFailedError(f"the client rejected a record: {error}")
     return error is not None

@@ -20,7 +20,7 @@ RUN_KEYS = {"name": str, "about": str, "combine": str, "repetitions": int, "warm
             "target_warm_up_s": float, "alone": bool, "subject": str, "peer": str}  # fmt: skip
 OTHER_KEYS = ("targets", "list", "exclude", "goals", "start_goals", *GROUPS)
 TARGET_KEYS = {"kind": str, "brokers": int, "bootstrap": str, "flavour": str, "heap_mb": int, "config": dict}
-TYPE_WORDS = {str: "a text in quotes", int: "a whole number", float: "a number", bool: "true or false", dict: "a table"}
+TYPE_WORDS = {str: "a string in quotes", int: "an integer", float: "a number", bool: "true or false", dict: "a table"}
 TARGET_NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]*")
 
 
@@ -56,9 +56,12 @@ class _Reader:
         run = self._run_keys(tree)
         combine = run.get("combine", "list" if "list" in tree else "product")
         if combine not in get_args(Combine):
-            self._fail(("combine",), f"combine is one of {', '.join(get_args(Combine))}")
+            self._fail(("combine",), f"combine must be one of {', '.join(get_args(Combine))}")
         if (combine == "list") != ("list" in tree):
-            self._fail(("list",) if "list" in tree else ("combine",), 'combine = "list" and [[list]] go together')
+            self._fail(
+                ("list",) if "list" in tree else ("combine",),
+                'combine = "list" needs [[list]], and [[list]] needs combine = "list"',
+            )
         factors = self._factors({name: tree[name] for name in (*GROUPS, "driver", "storage") if name in tree}, ())
         fixed = {name: values[0] for name, values in factors.items() if len(values) == 1}
         found = Matrix(
@@ -83,7 +86,7 @@ class _Reader:
             if key in RUN_KEYS:
                 found[key] = self._typed((key,), value, RUN_KEYS[key])
         if found.get("repetitions", 1) < 1:
-            self._fail(("repetitions",), "repetitions is at least 1")
+            self._fail(("repetitions",), "repetitions must be at least 1")
         return found
 
     def _targets(self, tree: Mapping[str, Any]) -> tuple[TargetPlan, ...]:
@@ -95,9 +98,9 @@ class _Reader:
     def _target(self, name: str, table: Any) -> TargetPlan:
         where = ("targets", name)
         if not isinstance(table, dict):
-            self._fail(where, f"target {name} is a table: [targets.{name}]")
+            self._fail(where, f"target {name} must be a table: [targets.{name}]")
         if not TARGET_NAME.fullmatch(name):
-            self._fail(where, f"the name of target {name} has other characters than letters, digits and hyphens")
+            self._fail(where, f"the name of target {name} may contain only letters, digits and hyphens")
         found = {}
         for key, value in table.items():
             if key not in TARGET_KEYS:
@@ -105,13 +108,15 @@ class _Reader:
             found[key] = self._typed((*where, key), value, TARGET_KEYS[key])
         kinds = get_args(TargetKind)
         if found.get("kind") not in kinds:
-            self._fail((*where, "kind"), f"the kind of target {name} is one of {', '.join(kinds)}")
+            self._fail((*where, "kind"), f"the kind of target {name} must be one of {', '.join(kinds)}")
         if (found["kind"] == "bootstrap") != bool(found.get("bootstrap")):
-            self._fail(where, f'target {name}: kind = "bootstrap" and bootstrap = "host:port,..." go together')
+            self._fail(
+                where, f'target {name}: kind = "bootstrap" needs bootstrap = "host:port,...", and the other way round'
+            )
         if found.get("flavour", "kafka") not in ("ottla", "kafka"):
-            self._fail((*where, "flavour"), "flavour is ottla or kafka")
+            self._fail((*where, "flavour"), "flavour must be ottla or kafka")
         if found.get("brokers", 1) not in (1, 3):
-            self._fail((*where, "brokers"), "brokers is 1 or 3")
+            self._fail((*where, "brokers"), "brokers must be 1 or 3")
         config = {key: _property(value) for key, value in found.pop("config", {}).items()}
         return TargetPlan(name=name, **found, config=config)
 
@@ -129,7 +134,7 @@ class _Reader:
                 if (problem := SETTINGS[name].problem_with(each)) is not None:
                     self._fail(path, f"{name} {problem}, not {each!r}")
                 if SETTINGS[name].kind == "path" and each and not (self._path.parent / each).is_file():
-                    self._fail(path, f"{name}: there is no file {each} beside the matrix")
+                    self._fail(path, f"{name}: the file {each} does not exist in the directory of the matrix")
             found[name] = [self._beside(each) if SETTINGS[name].kind == "path" else each for each in values]
         return found
 
@@ -139,7 +144,7 @@ class _Reader:
     def _entry(self, entry: Any, at: int) -> Entry:
         where: KeyPath = ("list", at)
         if not isinstance(entry, dict):
-            self._fail(where, "[[list]] has tables")
+            self._fail(where, "[[list]] must contain tables")
         label = self._typed((*where, "label"), entry.get("label", ""), str)
         goals = self._goals(entry.get("goals", []), (*where, "goals"))
         settings = {name: value for name, value in entry.items() if name not in ("label", "goals")}
@@ -148,16 +153,16 @@ class _Reader:
     def _exclusion(self, entry: Any, at: int) -> dict[str, Value]:
         where: KeyPath = ("exclude", at)
         if not isinstance(entry, dict):
-            self._fail(where, "[[exclude]] has tables")
+            self._fail(where, "[[exclude]] must contain tables")
         factors = self._factors(entry, where)
         for name, values in factors.items():
             if len(values) != 1:
-                self._fail((*where, *name.split(".")), f"[[exclude]] has one value for {name}")
+                self._fail((*where, *name.split(".")), f"[[exclude]] must have a single value for {name}")
         return {name: values[0] for name, values in factors.items()}
 
     def _goals(self, texts: Any, where: KeyPath) -> tuple[RatioGoal, ...]:
         if not isinstance(texts, list):
-            self._fail(where, 'goals is a list like ["records_per_s >= 1.5"]')
+            self._fail(where, 'goals must be a list like ["records_per_s >= 1.5"]')
         found = []
         for text in texts:
             goal = parse_goal(str(text))
@@ -180,7 +185,7 @@ class _Reader:
             if conflict is not None and all(len(values) == 1 for values in entry.factors.values()):
                 self._fail(("list", at), conflict)
         if not rows_of(matrix):
-            reason = conflict_in(whole(matrix, {})) or "everything is excluded"
+            reason = conflict_in(whole(matrix, {})) or "all combinations are excluded"
             self._fail(("producer",), f"no combination is left to measure: {reason}")
 
     def _check_rates(self, matrix: Matrix) -> None:
@@ -202,7 +207,7 @@ class _Reader:
     def _typed(self, where: KeyPath, value: Any, wanted: type) -> Any:
         accepted = (int, float) if wanted is float else wanted
         if not isinstance(value, accepted) or (isinstance(value, bool) and wanted is not bool):
-            self._fail(where, f"{where[-1]} is {TYPE_WORDS[wanted]}, not {value!r}")
+            self._fail(where, f"{where[-1]} must be {TYPE_WORDS[wanted]}, not {value!r}")
         return value
 
     def _unknown(self, where: KeyPath, name: str, known: Any, *, what: str = "key") -> NoReturn:

@@ -37,7 +37,7 @@ def resolved_jars(pom: Path, name: str, *, only: Sequence[str] = ()) -> Path:
         return folder
     maven = shutil.which("mvn")
     if maven is None:
-        raise MavenUnavailableError(f"there is no mvn (Maven) to fetch the jars of {name} with")
+        raise MavenUnavailableError(f"mvn (Maven) was not found; it is needed to fetch the jars of {name}")
     draft = folder.with_name(f"{folder.name}.{os.getpid()}")
     draft.mkdir(parents=True)
     try:
@@ -57,7 +57,7 @@ def _fetch(maven: str, pom: Path, folder: Path, only: Sequence[str]) -> None:
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=MAVEN_TIMEOUT_S)
     except subprocess.TimeoutExpired as cause:
-        raise MavenUnavailableError(f"Maven did not fetch its jars in {MAVEN_TIMEOUT_S:.0f} s") from cause
+        raise MavenUnavailableError(f"Maven did not fetch the jars within {MAVEN_TIMEOUT_S:.0f} s") from cause
     if done.returncode != 0:
         lines = [line for line in (done.stdout + done.stderr).splitlines() if "ERROR" in line]
-        raise MavenUnavailableError(f"Maven could not fetch its jars: {(lines or ['no reason given'])[0]}")
+        raise MavenUnavailableError(f"Maven could not fetch the jars: {(lines or ['no reason given'])[0]}")

@@ -192,6 +192,6 @@ class Measurement:
         """Raises LoadFailedError if an acknowledged record is missing. With acks=0 nothing is guaranteed."""
         failures = [failure for each in produced for failure in each.failures]
         if failures:
-            raise LoadFailedError(f"records were refused: {failures[0]}")
+            raise LoadFailedError(f"records were rejected: {failures[0]}")
         if stored < sent and self._configuration["producer.acks"] != 0:
             raise LoadFailedError(f"{sent - stored} of {sent} acknowledged records are not in the log")

@@ -48,10 +48,10 @@ def write_page(directory: Path, results: Results) -> Path:
             "Latency against offered load",
             [part for curves in latency_curves(results) for part in (_latency(curves), _taken(curves))],
         ),
-        *_section("Which setting matters how much", _rankings(results)),
+        *_section("Effect of each setting", _rankings(results)),
         *_section("All figures", [_note(results), _table(results)]),
         *_section("Targets", [_targets(results)]),
-        *_section("Left out", _left_out(results)),
+        *_section("Skipped", _left_out(results)),
         "</body></html>",
     ]
     path.write_text("\n".join(parts), encoding="utf-8")
@@ -105,8 +105,8 @@ def _ratio_parts(results: Results) -> list[str]:
         for label, targets in failed
     ]
     note = (
-        "<p>Each repetition runs the two one after the other and has a ratio; the plot shows the median of the ratios. "
-        "Of records, more is better; of milliseconds, CPU seconds and MB, less is.</p>"
+        "<p>Each repetition runs the two one after the other and has a ratio; the plot shows the median of "
+        "the ratios. More is better for records; less is better for milliseconds, CPU seconds and MB.</p>"
     )
     return [f"<h2>Against {escape(results.peer)}</h2>", note, plot, _wide(f"<tr>{head}</tr>{''.join(lines)}")]
 
@@ -157,7 +157,7 @@ def _latency(curves: Sequence[Curve]) -> str:
         "records/s offered",
         "ms (logarithmic)",
         log_y=True,
-        hollow_text="Hollow points: the target did not take all that was offered",
+        hollow_text="Hollow points: the target did not accept the whole offered load",
     )
 
 
@@ -197,8 +197,8 @@ def _rankings(results: Results) -> list[str]:
     if found:
         found.insert(
             0,
-            "<p>How much of the variation between all configurations (of the logarithm) goes with one setting alone, "
-            "and the figure with the value that raises it most over that with the value that raises it least.</p>",
+            "<p>The share of the variation between all configurations (of the logarithm) that one setting "
+            "explains alone, and the ratio of the figure with its best value to that with its worst value.</p>",
         )
     return found
 
@@ -214,10 +214,10 @@ def _note(results: Results) -> str:
     meanings += [(name, SETTINGS[name].meaning) for name in results.varied() if name in SETTINGS]
     items = "".join(f"<li>{escape(name)}: {escape(meaning)}</li>" for name, meaning in meanings)
     return (
-        '<p class="quiet">Medians of the repetitions; spread is of records/s, from the lowest to the highest. Where '
-        "there is a rate, latencies count from when a record was due, so that a stalled target is not spared; without "
-        "one, from when the client was given the record.</p>"
-        f"<details><summary>What the words mean</summary><ul>{items}</ul></details>"
+        '<p class="quiet">Medians of the repetitions; spread is of records/s, from the lowest to the highest. '
+        "Where there is a rate, latencies are measured from when a record was due, so that stalls count; "
+        "without one, from when the client got the record.</p><details><summary>Meaning of the "
+        f"columns</summary><ul>{items}</ul></details>"
     )
 
 

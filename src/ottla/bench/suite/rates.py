@@ -22,6 +22,6 @@ def with_rate(configuration: Configuration, target: str, lines: Iterable[Line]) 
         if line.get("kind") == "cell" and line["label"] == label and line["target"] == wanted and "figures" in line
     ]
     if not reached:
-        raise LoadFailedError(f'the row "{label}" was not measured on {wanted}, so there is no rate to take from it')
+        raise LoadFailedError(f'the row "{label}" was not measured on {wanted}, so it has no rate to use')
     rate = round(median(reached) * number(configuration, "producer.rate_share"))
     return {**configuration, "producer.rate": max(rate, 1)}, median(reached)

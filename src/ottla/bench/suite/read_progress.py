@@ -33,7 +33,7 @@ class ReadProgress:
             every = {int(index): end for index, end in json.loads(self._ends_file.read_text(encoding="utf-8")).items()}
             self._ends = {index: every[index] for index in self._positions}
         if now_s - self._last_news_s > patience_s:
-            raise LoadFailedError(f"nothing came for {patience_s:.0f} s at {self._positions}, ends {self._ends}")
+            raise LoadFailedError(f"no records arrived for {patience_s:.0f} s at {self._positions}, ends {self._ends}")
 
 
 def write_ends(path: Path, ends: Mapping[int, int]) -> None:

@@ -55,9 +55,9 @@ class Runner:
         finished = done_cells(self._store.lines())
         left = [cell for cell in cells if cell.identity not in finished]
         for each in left_out:
-            self._say(f"left out: {each.target}: {each.label}: {each.reason}")
+            self._say(f"skipped: {each.target}: {each.label}: {each.reason}")
         if len(left) < len(cells):
-            self._say(f"{len(cells) - len(left)} of {len(cells)} measurements are there already")
+            self._say(f"{len(cells) - len(left)} of {len(cells)} measurements already exist")
         if not left:
             return self._outcome
         self._store.append(self._run, matrix_line(self._matrix, [asdict(each) for each in left_out]))
@@ -78,7 +78,7 @@ class Runner:
             self._outcome.unavailable[where] = reason
             storage = str(cell.row.configuration["storage"])
             self._store.append(self._run, {"kind": "unavailable", "target": name, "storage": storage, "reason": reason})
-            self._say(f"{place} {where} cannot be started and is left out: {reason}")
+            self._say(f"{place} {where} cannot be started and is skipped: {reason}")
             return
         begin_s, topic = time.monotonic(), f"bench-{cell.row.key}-{cell.repetition}-{time.time_ns()}"
         try:
@@ -122,7 +122,9 @@ class Runner:
         line = {"kind": "start", "target": plan.name, "storage": storage, "figures": figures, "facts": facts}
         self._store.append(self._run, line)
         if figures:
-            self._say(f"{plan.name} runs: {shown('start_s', figures['start_s'])} s to the first acknowledged write")
+            self._say(
+                f"{plan.name} is running: {shown('start_s', figures['start_s'])} s to the first acknowledged write"
+            )
 
     def _time_left(self, left: Sequence[Cell]) -> float:
         counted = [cell for cell in left if place_name(cell) not in self._outcome.unavailable]

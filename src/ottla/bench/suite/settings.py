@@ -29,19 +29,19 @@ class Setting:
         match self.kind:
             case "word":
                 allowed = isinstance(value, str) and value in self.words
-                return None if allowed else f"is one of {', '.join(self.words)}"
+                return None if allowed else f"must be one of {', '.join(self.words)}"
             case "acks":
-                return None if value in (0, 1, "all") and not isinstance(value, bool) else 'is 0, 1 or "all"'
+                return None if value in (0, 1, "all") and not isinstance(value, bool) else 'must be 0, 1 or "all"'
             case "flag":
-                return None if isinstance(value, bool) else "is true or false"
+                return None if isinstance(value, bool) else "must be true or false"
             case "path":
-                return None if isinstance(value, str) else "is the name of a file, in quotes"
+                return None if isinstance(value, str) else "must be a file name in quotes"
             case "label":
-                return None if isinstance(value, str) else "is a text in quotes"
+                return None if isinstance(value, str) else "must be a string in quotes"
         types = int if self.kind == "count" else (int, float)
         if isinstance(value, bool) or not isinstance(value, types):
-            return "is a whole number" if self.kind == "count" else "is a number"
-        return None if value >= self.least else f"is at least {self.least:g}"
+            return "must be an integer" if self.kind == "count" else "must be a number"
+        return None if value >= self.least else f"must be at least {self.least:g}"
 
 
 SETTINGS = {
@@ -49,27 +49,27 @@ SETTINGS = {
     for setting in (
         Setting("driver", "word", "librdkafka", "The client.", ("librdkafka", "java", "ottla", "ottla-arrow")),
         Setting("storage", "word", "disk", "Where brokers keep their logs.", ("disk", "ram-disk", "memory")),
-        Setting("producer.clients", "count", 1, "How many producers, each in a process of its own.", least=1),
-        Setting("producer.mode", "word", "async", "sync: the next record leaves when the last is acknowledged.",
+        Setting("producer.clients", "count", 1, "Number of producers, each in its own process.", least=1),
+        Setting("producer.mode", "word", "async", "sync: the next record is sent when the last one is acknowledged.",
                 ("sync", "async")),
-        Setting("producer.acks", "acks", "all", "Who has a record when it is acknowledged."),
-        Setting("producer.idempotence", "flag", False, "A retry is recognised. Needs acks=all, at most 5 in flight."),
-        Setting("producer.in_flight", "count", 5, "Requests under way on a connection.", least=1),
-        Setting("producer.batch_bytes", "count", 131_072, "The largest batch.", least=1),
-        Setting("producer.batch_records", "count", 0, "Records a batch (Arrow: rows a table); 0 is no limit."),
+        Setting("producer.acks", "acks", "all", "Which replicas have a record when it is acknowledged."),
+        Setting("producer.idempotence", "flag", False, "Deduplicate retries. Needs acks=all, at most 5 in flight."),
+        Setting("producer.in_flight", "count", 5, "Maximum number of unanswered requests on a connection.", least=1),
+        Setting("producer.batch_bytes", "count", 131_072, "Maximum size of a batch.", least=1),
+        Setting("producer.batch_records", "count", 0, "Records per batch (Arrow: rows per table); 0 is no limit."),
         Setting("producer.linger_ms", "number", 5, "How long a batch waits for more; a sync producer never waits."),
         Setting("producer.compression", "word", "none", "The codec.", ("none", "gzip", "snappy", "lz4", "zstd")),
         Setting("producer.record_bytes", "count", 1024, "The size of a value, made of random letters.", least=1),
-        Setting("producer.keys", "count", 0, "How many different keys; 0 is none at all."),
-        Setting("producer.key_skew", "number", 0, "0 takes keys evenly; s takes the k-th as often as 1/k^s (Zipf)."),
+        Setting("producer.keys", "count", 0, "Number of different keys; 0 means no keys."),
+        Setting("producer.key_skew", "number", 0, "0 chooses keys evenly; s gives the k-th the weight 1/k^s (Zipf)."),
         Setting("producer.records_file", "path", "", "A file whose lines are the values, chosen at random."),
-        Setting("producer.records_file_count", "count", 0, "How many of its lines to choose from; 0 is all."),
+        Setting("producer.records_file_count", "count", 0, "Number of its lines to choose from; 0 is all."),
         Setting("producer.duration_s", "number", 5, "How long to write, after the warm-up.", least=0.1),
-        Setting("producer.records", "count", 0, "Write so many (each client) instead of for a time."),
-        Setting("producer.rate", "number", 0, "Records a second of all clients together; 0 is as fast as they go."),
-        Setting("producer.rate_of", "label", "", "The rate is a share of what the row of this label has reached."),
-        Setting("producer.rate_share", "number", 1, "That share.", least=0.001),
-        Setting("producer.rate_target", "label", "", "Reached by this target; if none is named, by the same one."),
+        Setting("producer.records", "count", 0, "Write this many records (each client) instead of for a time."),
+        Setting("producer.rate", "number", 0, "Records per second of all clients together; 0 is unlimited."),
+        Setting("producer.rate_of", "label", "", "Take the rate from the throughput of the row with this label."),
+        Setting("producer.rate_share", "number", 1, "The share of that throughput to use as the rate.", least=0.001),
+        Setting("producer.rate_target", "label", "", "The target of that row; by default the same target."),
         Setting("topic.partitions", "count", 1, "Partitions.", least=1),
         Setting("topic.replication", "count", 1, "Copies.", least=1),
         Setting("topic.min_insync", "count", 0, "min.insync.replicas; 0 is a majority of the copies."),
@@ -77,10 +77,11 @@ SETTINGS = {
         Setting("topic.segment_bytes", "count", 0, "The size of a segment; 0 is the broker's default."),
         Setting("topic.durability", "word", "cache", "What an acknowledgement means: see docs/guides/bench-suite.md.",
                 ("disk", "cache", "memory")),
-        Setting("topic.stored_mb", "number", 0, "Written before anything is measured."),
-        Setting("consumers.clients", "count", 0, "How many consumers, which share the partitions."),
-        Setting("consumers.read", "word", "tail", "tail: while it is written. log: afterwards. disk: the same, and the"
-                " files are not in the page cache.", ("tail", "log", "disk")),
+        Setting("topic.stored_mb", "number", 0, "Records that are written before the measurement."),
+        Setting("consumers.clients", "count", 0, "Number of consumers, which share the partitions."),
+        Setting("consumers.read", "word", "tail",
+                "tail: during the writes. log: afterwards. disk: afterwards, with the files not in the page cache.",
+                ("tail", "log", "disk")),
     )
 }  # fmt: skip
 """The settings by name, in the order of the report's columns."""
@@ -100,15 +101,15 @@ def conflict_in(configuration: Mapping[str, Value]) -> str | None:
             return 'producer.idempotence needs producer.acks = "all"'
         in_flight = get("producer.in_flight", 1)
         if isinstance(in_flight, int) and in_flight > IN_FLIGHT_IDEMPOTENT_MAX:
-            return f"producer.idempotence needs producer.in_flight of {IN_FLIGHT_IDEMPOTENT_MAX} at most"
+            return f"producer.idempotence needs producer.in_flight of at most {IN_FLIGHT_IDEMPOTENT_MAX}"
     if get("storage") == "memory" and get("topic.durability", "memory") == "disk":
         return 'storage = "memory" never touches a disk, so topic.durability cannot be "disk"'
     if get("producer.rate") and get("producer.rate_of"):
-        return "producer.rate and producer.rate_of are two rates"
+        return "producer.rate and producer.rate_of cannot be combined"
     if _exceeds(get("consumers.clients"), get("topic.partitions")):
         return "consumers.clients share the partitions, so there are at most topic.partitions of them"
     if _exceeds(get("topic.min_insync"), get("topic.replication")):
-        return "topic.min_insync is at most topic.replication"
+        return "topic.min_insync must be at most topic.replication"
     return _conflict_of_driver(configuration)
 
 
@@ -123,9 +124,9 @@ def _conflict_of_driver(configuration: Mapping[str, Value]) -> str | None:
         if get("producer.records") == 0 and not has_rate(configuration):
             return "the Java perf tool writes a number of records: it needs producer.records, or producer.rate"
         if get("consumers.read") == "tail" and get("consumers.clients", 0) != 0:
-            return "the Java perf tool reads what is already there: consumers.read is log or disk"
+            return "the Java perf tool can only read existing records: consumers.read must be log or disk"
         if _exceeds(get("consumers.clients"), 1):
-            return "the Java perf tool reads the whole topic: consumers.clients is 1 at most"
+            return "the Java perf tool reads the whole topic: consumers.clients must be at most 1"
     if driver == "ottla-arrow" and has_rate(configuration):
         return "ottla-arrow writes whole tables: it has no rate by record"
     return None
@@ -148,7 +149,7 @@ def durability_of(configuration: Configuration) -> str:
 def number(configuration: Configuration, name: str) -> float:
     """Returns a numeric setting."""
     value = configuration[name]
-    assert isinstance(value, int | float), f"{name} is a number"
+    assert isinstance(value, int | float), f"{name} must be a number"
     return float(value)
 
 

@@ -13,13 +13,13 @@ def problem_on(target: TargetPlan, configuration: Configuration) -> str | None:
     """Returns why this configuration cannot be measured on the target, or None if it can."""
     durability = durability_of(configuration)
     if target.speaks == "kafka" and durability == "memory":
-        return "Apache Kafka has no topics that are kept in memory alone"
+        return "Apache Kafka has no topics that are kept only in memory"
     if target.kind == "bootstrap" and configuration["storage"] == "ram-disk":
-        return "the brokers run already, on the storage that they have"
+        return "the brokers are already running, with their own storage"
     if target.kind == "bootstrap" and configuration["consumers.read"] == "disk" and _has_consumers(configuration):
         return "files of brokers that run elsewhere cannot be dropped from the page cache"
     if target.kind != "bootstrap" and count(configuration, "topic.replication") > target.brokers:
-        return f"{count(configuration, 'topic.replication')} copies need as many brokers, not {target.brokers}"
+        return f"{count(configuration, 'topic.replication')} replicas need as many brokers, not {target.brokers}"
     return None
 
 

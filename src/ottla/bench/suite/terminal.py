@@ -41,7 +41,7 @@ def print_results(results: Results) -> None:
     if results.peer and (results.ratios() or results.without_ratio()):
         console.print(_ratios(results))
     for each in results.matrix.get("left_out", []):
-        console.print(f"left out: {each['target']}: {each['label']}: {each['reason']}", markup=False)
+        console.print(f"skipped: {each['target']}: {each['label']}: {each['reason']}", markup=False)
 
 
 def _figures(results: Results, title: str, all_names: Sequence[str]) -> Table:

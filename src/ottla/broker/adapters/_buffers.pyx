@@ -84,7 +84,7 @@ cdef class Buffer:
     cdef int _class
 
     def __init__(self):
-        raise TypeError("buffers come from BufferPool.allocate")
+        raise TypeError("create buffers with BufferPool.allocate")
 
     def __len__(self):
         return self._size
@@ -126,7 +126,7 @@ cdef class BufferPool:
 
     def allocate(self, Py_ssize_t size):
         if size < 0:
-            raise ValueError("a buffer has no negative size")
+            raise ValueError("the size of a buffer must not be negative")
         cdef PoolState* pool = self._state
         cdef Buffer buffer = Buffer.__new__(Buffer)
         cdef int number = class_of(size)

@@ -303,7 +303,7 @@ cdef class DiskThread:
         try:
             done(None if error == 0 else OSError(error, os.strerror(error), file.path))
         except Exception:
-            log.exception("a completion of disk work on %s failed", file.path)
+            log.exception("the completion callback of a disk operation on %s failed", file.path)
         return 0
 
 

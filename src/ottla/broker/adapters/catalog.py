@@ -166,8 +166,8 @@ class SqliteCatalog:
         if version > SCHEMA_VERSION:
             raise OSError(
                 errno.EINVAL,
-                f"the metadata was written by a newer Ottla (schema {version}; this one reads up to {SCHEMA_VERSION}). "
-                "Upgrade Ottla",
+                f"the metadata was written by a newer Ottla (schema {version}; this version reads up to "
+                f"{SCHEMA_VERSION}). Upgrade Ottla",
                 self._path,
             )
         if version == 0:
@@ -184,7 +184,7 @@ class SqliteCatalog:
         if found != cluster_id:
             raise OSError(
                 errno.EINVAL,
-                f"the metadata belongs to the cluster {found}, not to {cluster_id}: was it copied from another broker?",
+                f"the metadata belongs to the cluster {found}, not to {cluster_id}; was it copied from another broker?",
                 self._path,
             )
 
@@ -228,8 +228,8 @@ class SqliteCatalog:
 
 _FAILURES = {
     "SQLITE_FULL": (errno.ENOSPC, "there is no space left for the metadata; free some space and try again"),
-    "SQLITE_BUSY": (errno.EBUSY, "another process holds the metadata; stop it and try again"),
-    "SQLITE_LOCKED": (errno.EBUSY, "another process holds the metadata; stop it and try again"),
+    "SQLITE_BUSY": (errno.EBUSY, "another process has locked the metadata;  stop it and try again"),
+    "SQLITE_LOCKED": (errno.EBUSY, "another process has locked the metadata;  stop it and try again"),
     "SQLITE_READONLY": (errno.EROFS, "the metadata is read-only; check the directory's owner and its mount"),
     "SQLITE_CANTOPEN": (errno.EACCES, "the metadata cannot be opened; check the directory and its permissions"),
     "SQLITE_CORRUPT": (errno.EIO, "the metadata is damaged; restore this file from a backup"),

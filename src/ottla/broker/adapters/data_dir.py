@@ -102,7 +102,7 @@ def _parse(path: str, text: str) -> DataDirectory:
         version = int(fields["version"])
         if version > FORMAT_VERSION:
             raise UnusableDirectoryError(
-                f"The data in {path} was written by a newer Ottla (format {version}; this one reads up to "
+                f"The data in {path} was written by a newer Ottla (format {version}; this version reads up to "
                 f"{FORMAT_VERSION}). Upgrade Ottla, or give this broker another directory."
             )
         return DataDirectory(path, version, fields["cluster.id"], int(fields["node.id"]), UUID(fields["directory.id"]))

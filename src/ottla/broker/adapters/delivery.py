@@ -27,7 +27,7 @@ class LoopDelivery:
         try:
             self._loop.call_soon_threadsafe(self.drain)
         except RuntimeError:
-            log.debug("the event loop is closed: %d results wait for close()", len(self._results))
+            log.debug("the event loop is closed; %d results are kept until close()", len(self._results))
 
     def drain(self) -> None:
         """Runs the posted callbacks on the loop's thread. `close` also calls it after the posting thread has ended."""
@@ -38,7 +38,7 @@ class LoopDelivery:
             try:
                 self._results.popleft()()
             except Exception:
-                log.exception("a completion of disk work failed")
+                log.exception("the completion callback of a disk operation failed")
             except BaseException:
                 self._loop.call_soon(self.drain)
                 raise

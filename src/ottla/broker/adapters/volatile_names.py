@@ -189,7 +189,7 @@ class VolatileNames:
 
     def _names(self, path: str) -> list[str]:
         if not self.contains(path):
-            raise ValueError(f"{path} is not below {self.root_path}, where this volatile disk is")
+            raise ValueError(f"{path} is outside of {self.root_path}, the root of this volatile disk")
         relative = posixpath.relpath(posixpath.normpath(path), self.root_path)
         return [] if relative == "." else relative.split("/")
 

@@ -46,7 +46,7 @@ def _described(ctx: Context, name: str, outcome: DescribeConsumerReply | Refused
         message = outcome.message
         outcome = DescribeConsumerReply(error=outcome.error, state="")
     elif outcome.error is ErrorCode.group_id_not_found:
-        message = f"Group {name} is not known, or not one of the consumer protocol."
+        message = f"Group {name} does not exist or does not use the consumer protocol."
     has_operations = include_operations and outcome.error is ErrorCode.none
     return part(
         ctx,

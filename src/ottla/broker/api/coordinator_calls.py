@@ -24,7 +24,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 async def ask(ctx: Context, request: Request, group: str, expected: type[R]) -> R | Refused:
     """Asks the coordinator of a group."""
     outcome = await ctx.broker.groups.ask(request, group)
-    assert isinstance(outcome, (expected, Refused)), f"{type(request).__name__} was answered with {outcome}"
+    assert isinstance(outcome, (expected, Refused)), f"unexpected outcome of {type(request).__name__}: {outcome}"
     return outcome
 
 

@@ -48,7 +48,9 @@ async def _create(ctx: Context, asked: CreatePartitionsTopic, validate_only: boo
         return Refused(ErrorCode.unknown_topic_or_partition, "This server does not host this topic-partition.")
     existing = topic.partition_count
     if asked.count <= existing:
-        return Refused(ErrorCode.invalid_partitions, f"Topic already has {existing} partition(s), not fewer.")
+        return Refused(
+            ErrorCode.invalid_partitions, f"Topic already has {existing} partition(s); the new count must be larger."
+        )
     assignment = None
     if asked.assignments is not None:
         assignment = [tuple(map(int, each.broker_ids)) for each in asked.assignments]

@@ -27,7 +27,7 @@ async def handle(ctx: Context, request: DescribeClusterRequest) -> object:
     endpoint_type = request.endpoint_type if ctx.version >= 1 else _BROKERS
     error, message = ErrorCode.none, None
     if endpoint_type == _CONTROLLERS:
-        error, message = ErrorCode.mismatched_endpoint_type, "This is a broker endpoint, not a controller's."
+        error, message = ErrorCode.mismatched_endpoint_type, "This is the endpoint of a broker, not of a controller."
     elif endpoint_type != _BROKERS:
         error, message = ErrorCode.unsupported_endpoint_type, f"Unsupported endpoint type {endpoint_type}."
     nodes = tuple(

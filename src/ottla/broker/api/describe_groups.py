@@ -40,7 +40,7 @@ def _described(ctx: Context, name: str, outcome: DescribeReply | Refused, includ
         outcome = DescribeReply(error=outcome.error, state="")
     error = outcome.error
     if error is ErrorCode.group_id_not_found:
-        message = f"Group {name} is not known, or not one of the classic protocol."
+        message = f"Group {name} does not exist or does not use the classic protocol."
         error = error if ctx.version >= 6 else ErrorCode.none
     members = tuple(
         part(

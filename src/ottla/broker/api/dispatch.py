@@ -103,5 +103,5 @@ def _unsupported(header: RequestHeader) -> Buffers:
         return [response_header(header.api_key, 0, header.correlation_id), api_versions.unsupported_version_body()]
     response = error_reply(header.api_key, header.api_version, ErrorCode.unsupported_version)
     if response is None:
-        raise MalformedRequest(f"API {header.api_key} v{header.api_version} is unknown")
+        raise MalformedRequest(f"API key {header.api_key}, version {header.api_version} is not supported")
     return [response_header(header.api_key, header.api_version, header.correlation_id), encode(response)]

@@ -37,7 +37,7 @@ async def _find(ctx: Context, kind: int, key: str) -> Node | Refused:
         return await ctx.broker.groups.coordinator_of(key)
     if kind == _TRANSACTION:
         return await ctx.broker.transactions.coordinator_of(key)
-    return Refused(ErrorCode.invalid_request, f"There is no coordinator for keys of type {kind}.")
+    return Refused(ErrorCode.invalid_request, f"Unsupported coordinator key type: {kind}.")
 
 
 def _answer(found: Node | Refused) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def _read(reader: Reader, version: int) -> Heartbeat:
 
 
 def _reply(ctx: Context, outcome: GroupReply) -> Buffers:
-    assert isinstance(outcome, (HeartbeatReply, Refused)), f"a heartbeat was answered with {outcome}"
+    assert isinstance(outcome, (HeartbeatReply, Refused)), f"unexpected outcome of a heartbeat: {outcome}"
     error = outcome.error
     if error is ErrorCode.coordinator_load_in_progress:
         error = ErrorCode.none

@@ -63,7 +63,7 @@ def _apply(wanted: Overrides, key: ConfigKey | None, config: Any) -> Refused | N
     if config.config_operation not in (Operation.APPEND, Operation.SUBTRACT):
         return Refused(ErrorCode.invalid_request, f"Unknown operation: {config.config_operation}")
     if key.type is not ConfigType.LIST:
-        return Refused(ErrorCode.invalid_config, f"{config.name} is not a list: it can only be set or deleted.")
+        return Refused(ErrorCode.invalid_config, f"{config.name} is not a list, so it can only be set or deleted.")
     words = _words(wanted.get(config.name, key.default or ""))
     changed = _words(config.value)
     if config.config_operation == Operation.APPEND:

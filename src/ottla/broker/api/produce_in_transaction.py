@@ -31,7 +31,9 @@ _UNREACHED = frozenset(
         ErrorCode.request_timed_out,
     }
 )
-NOT_LED = Refused(ErrorCode.not_leader_or_follower, "not led here since before its transaction's coordinator was asked")
+NOT_LED = Refused(
+    ErrorCode.not_leader_or_follower, "the leader changed while the transaction was verified with its coordinator"
+)
 Place = tuple[TopicKey, int]
 
 
@@ -90,7 +92,9 @@ class TransactionalBatches:
         if not self._transactional_id:
             return Refused(ErrorCode.transactional_id_authorization_failed, "the request has no transactional id")
         if len({header.producer_id for header in headers.values()}) > 1:
-            return Refused(ErrorCode.invalid_producer_id_mapping, "transactional batches of more than one producer")
+            return Refused(
+                ErrorCode.invalid_producer_id_mapping, "the request has transactional batches of more than one producer"
+            )
         return None
 
     def _take_guards(self) -> None:
@@ -163,8 +167,8 @@ class TransactionalBatches:
         """Translates an error into one that the client knows. If the client is to retry, the error must not make it
         look for another leader first."""
         if error in _UNREACHED or (error is ErrorCode.concurrent_transactions and self.transaction_version < 2):
-            why = f"the transaction's coordinator could not be asked: {error.name}"
+            why = f"could not verify the transaction with its coordinator: {error.name}"
             return Refused(ErrorCode.not_enough_replicas, why)
         if error is ErrorCode.transaction_abortable and self._ctx.version < ABORTABLE_FROM:
             error = ErrorCode.invalid_txn_state
-        return Refused(error, "the transaction's coordinator says so")
+        return Refused(error, "rejected by the transaction coordinator")

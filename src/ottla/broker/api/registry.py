@@ -129,7 +129,7 @@ def render_protocol_table() -> str:
         "",
         "Generated from `src/ottla/broker/api` by `python -m ottla.broker.api.registry`; do not edit.",
         "",
-        "An API or version that is not here is answered with UNSUPPORTED_VERSION.",
+        "Requests for other APIs or versions fail with UNSUPPORTED_VERSION.",
         "",
         "| API | key | versions | not implemented |",
         "|---|---|---|---|",

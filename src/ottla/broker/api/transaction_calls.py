@@ -14,7 +14,7 @@ R = TypeVar("R")
 async def ask(ctx: Context, request: Request, transactional_id: str, expected: type[R]) -> R | Refused:
     """Asks the coordinator of a transactional id."""
     outcome = await ctx.broker.transactions.ask(request, transactional_id)
-    assert isinstance(outcome, (expected, Refused)), f"{type(request).__name__} was answered with {outcome}"
+    assert isinstance(outcome, (expected, Refused)), f"unexpected outcome of {type(request).__name__}: {outcome}"
     return outcome
 
 

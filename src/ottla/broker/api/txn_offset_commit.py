@@ -82,7 +82,7 @@ async def _commit(ctx: Context, request: Any, offsets: tuple[OffsetToCommit, ...
     outcome = await ctx.broker.groups.commit_in_transaction(commit, request.transactional_id, version)
     if isinstance(outcome, Refused):
         return (_as_told(ctx, outcome.error),) * len(offsets)
-    assert isinstance(outcome, CommitReply), f"a commit was answered with {outcome}"
+    assert isinstance(outcome, CommitReply), f"unexpected outcome of a commit: {outcome}"
     return outcome.errors
 
 

@@ -22,13 +22,13 @@ def batch_of(records: Sequence[Appended], timestamp_ms: int) -> bytearray:
     for appended in records:
         key, value = encode(appended.record)
         encoder.append(key, value, (), timestamp_ms)
-    assert encoder.record_count == len(records), "a step is one batch, however large"
+    assert encoder.record_count == len(records), "all records of a step must fit into one batch"
     return seal(encoder.take(), _traits_of(records))
 
 
 def _traits_of(records: Sequence[Appended]) -> Traits:
     producers = {(appended.producer_id, appended.producer_epoch) for appended in records}
-    assert len(producers) == 1, "a step is of one transaction, or of none"
+    assert len(producers) == 1, "all records of a step must have the same producer"
     producer_id, producer_epoch = producers.pop()
     if producer_id is None:
         return PLAIN

@@ -129,7 +129,7 @@ class LedShard(led_shard.LedShard):
         guard = self.partition.log.transactions.begin_verification(
             commit.producer_id, commit.producer_epoch, NO_SEQUENCE, self._clock.now_ms()
         )
-        return Refused(guard, "a later epoch of the producer asks") if isinstance(guard, ErrorCode) else guard
+        return Refused(guard, "the producer has a newer epoch") if isinstance(guard, ErrorCode) else guard
 
     def _judge(self, request: GuardedCommit) -> Refused | None:
         commit = request.commit

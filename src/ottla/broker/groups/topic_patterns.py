@@ -32,7 +32,7 @@ class Pattern(Protocol):
 def compile_pattern(regex: str) -> Pattern | Refused:
     """Compiles a regular expression, or refuses it with INVALID_REGULAR_EXPRESSION."""
     if len(regex.encode("utf-8", "surrogatepass")) > REGEX_BYTES_MAX:
-        return _refused(f"it has more than {REGEX_BYTES_MAX} bytes")
+        return _refused(f"it is longer than {REGEX_BYTES_MAX} bytes")
     options = re2.Options()
     options.max_mem = MEMORY_BYTES_MAX
     options.never_capture = True

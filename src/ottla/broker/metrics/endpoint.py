@@ -102,7 +102,7 @@ class MetricsEndpoint:
     def _on_served(self, task: asyncio.Task[None]) -> None:
         self._serving.pop(task).transport.abort()
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("a request for metrics failed", exc_info=error)
+            log.error("a metrics request failed", exc_info=error)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # Ignore clients that disconnect or exceed a timeout.
@@ -121,15 +121,19 @@ class MetricsEndpoint:
 
     async def _answer(self, request: Request) -> Reply:
         if request.path != PATH:
-            return _plain(HTTPStatus.NOT_FOUND, f"There is only {PATH} here.")
+            return _plain(HTTPStatus.NOT_FOUND, f"Not found: this server serves only {PATH}.")
         if request.method not in METHODS:
-            return _plain(HTTPStatus.METHOD_NOT_ALLOWED, "Only GET and HEAD.", f"Allow: {', '.join(METHODS)}")
+            return _plain(
+                HTTPStatus.METHOD_NOT_ALLOWED, "Method not allowed: use GET or HEAD.", f"Allow: {', '.join(METHODS)}"
+            )
         try:
             async with self._rendering:  # render one page at a time, however many clients ask
                 body = await self._render()
         except Exception:
-            log.exception("the page of metrics could not be made")
-            return _plain(HTTPStatus.INTERNAL_SERVER_ERROR, "The page could not be made; the broker's log says why.")
+            log.exception("could not render the metrics page")
+            return _plain(
+                HTTPStatus.INTERNAL_SERVER_ERROR, "The metrics page could not be rendered; see the broker's log."
+            )
         return Reply(HTTPStatus.OK, body, CONTENT_TYPE)
 
 
@@ -140,7 +144,7 @@ async def _read_request(reader: asyncio.StreamReader) -> Request | Reply | None:
     except asyncio.IncompleteReadError:
         return None
     except asyncio.LimitOverrunError:
-        return _plain(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "The request's head is too long.")
+        return _plain(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "The request headers are too long.")
     return parse_head(head)
 
 
@@ -152,13 +156,13 @@ def parse_head(head: bytes) -> Request | Reply:
         return _plain(HTTPStatus.BAD_REQUEST, "This is not an HTTP request.")
     method, target, version = parts
     if version not in ("HTTP/1.0", "HTTP/1.1"):
-        return _plain(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "Only HTTP/1.1.")
+        return _plain(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "Only HTTP/1.1 is supported.")
     if version == "HTTP/1.1" and not any(line.lower().startswith("host:") for line in rest):
-        return _plain(HTTPStatus.BAD_REQUEST, "The request names no host.")
+        return _plain(HTTPStatus.BAD_REQUEST, "The Host header is missing.")
     try:
         path = urlsplit(target).path
     except ValueError:
-        return _plain(HTTPStatus.BAD_REQUEST, "The request's target is not one.")
+        return _plain(HTTPStatus.BAD_REQUEST, "The request target is invalid.")
     return Request(method, path)
 
 

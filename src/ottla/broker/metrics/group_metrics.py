@@ -101,7 +101,9 @@ class GroupLags:
             async with asking(self._broker) as admin:
                 found = await admin.group_lags(elsewhere)
         except (ClientError, TimeoutError) as failure:
-            log.warning("the lag of %d groups is left out: %s", len(elsewhere), str(failure) or "no answer in time")
+            log.warning(
+                "the lag of %d groups is omitted from the metrics: %s", len(elsewhere), str(failure) or "timed out"
+            )
             return
         for group, lags in found.items():
             for each in lags.partitions:

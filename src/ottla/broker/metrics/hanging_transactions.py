@@ -63,8 +63,8 @@ class HangingTransactions:
             async with asking(self._broker) as admin:
                 found, _ = await admin.find_hanging_transactions({(topic, index) for topic, index, _, _ in suspects})
         except (ClientError, TimeoutError) as failure:
-            why = str(failure) or "no answer in time"
-            log.warning("whether %d transactions hang is not known: %s", len(suspects), why)
+            why = str(failure) or "timed out"
+            log.warning("could not determine whether %d transactions are hanging: %s", len(suspects), why)
             return None
         names = {(each.topic, each.partition, each.producer_id, each.first_offset) for each in found}
         return len(names & suspects)

@@ -70,5 +70,7 @@ def close_all(sockets: list[socket.socket]) -> None:
 def _sentence(host: str, port: int, error: OSError) -> str:
     where = f"metrics: {host}:{port}"
     if error.errno == errno.EADDRINUSE:
-        return f"{where} is already in use, perhaps by another broker: stop that one, or choose another --metrics-port"
+        return (
+            f"{where} is already in use, perhaps by another broker; stop that broker, or choose another --metrics-port"
+        )
     return f"metrics: {error.strerror or error} (ottla.metrics.host, ottla.metrics.port)"

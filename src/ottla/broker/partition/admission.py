@@ -32,7 +32,9 @@ Admitted = tuple[BatchHeader, memoryview]
 def admit(records: memoryview | None, config: TopicConfig, now_ms: int) -> Admitted | Refused:
     """Returns the header and the writable batch to append, or the reason for rejecting it."""
     if records is None or len(records) < HEADER_BYTES:
-        return Refused(ErrorCode.invalid_record, "a produce request carries exactly one record batch a partition")
+        return Refused(
+            ErrorCode.invalid_record, "a produce request must contain exactly one record batch per partition"
+        )
     header = read_header(records)
     refused = _check_header(header, len(records), config)
     if refused is not None:
@@ -74,23 +76,25 @@ def opaque_limits(config: TopicConfig) -> OpaqueLimits | None:
 def _check_header(header: BatchHeader, size: int, config: TopicConfig) -> Refused | None:
     if header.magic != MAGIC:
         error = ErrorCode.unsupported_for_message_format if header.magic in (0, 1) else ErrorCode.corrupt_message
-        return Refused(error, f"record batches of format {header.magic} are not taken, only format {MAGIC}")
+        return Refused(error, f"record batch format {header.magic} is not supported, only format {MAGIC}")
     if header.batch_length + LOG_OVERHEAD_BYTES != size:
         if HEADER_BYTES <= header.batch_length + LOG_OVERHEAD_BYTES < size:
-            return Refused(ErrorCode.invalid_record, "a produce request carries exactly one record batch a partition")
-        return Refused(ErrorCode.corrupt_message, "the length of the record batch is not its size")
+            return Refused(
+                ErrorCode.invalid_record, "a produce request must contain exactly one record batch per partition"
+            )
+        return Refused(ErrorCode.corrupt_message, "the length field of the record batch does not match its size")
     too_large = _check_size(size, config)
     if too_large is not None:
         return too_large
     if header.record_count < 1 or header.last_offset_delta + 1 != header.record_count:
         return Refused(
             ErrorCode.invalid_record,
-            f"{header.record_count} records do not agree with the last offset delta {header.last_offset_delta}",
+            f"the record count {header.record_count} does not match the last offset delta {header.last_offset_delta}",
         )
     if header.is_control:
-        return Refused(ErrorCode.invalid_record, "clients do not write control batches")
+        return Refused(ErrorCode.invalid_record, "clients are not allowed to write control batches")
     if header.is_log_append_time:
-        return Refused(ErrorCode.invalid_timestamp, "producers do not set the timestamp type to LogAppendTime")
+        return Refused(ErrorCode.invalid_timestamp, "producers are not allowed to set the timestamp type LogAppendTime")
     if header.compression > 4:
         return Refused(ErrorCode.unsupported_compression_type, f"unknown compression codec {header.compression}")
     if header.is_transactional and header.producer_id < 0:
@@ -122,7 +126,7 @@ def _check_size(size: int, config: TopicConfig) -> Refused | None:
     if size <= config.max_message_bytes:
         return None
     return Refused(
-        ErrorCode.message_too_large, f"a batch of {size} bytes is above max.message.bytes={config.max_message_bytes}"
+        ErrorCode.message_too_large, f"a batch of {size} bytes exceeds max.message.bytes={config.max_message_bytes}"
     )
 
 
@@ -131,11 +135,13 @@ def _check_timestamps(header: BatchHeader, config: TopicConfig, now_ms: int) -> 
     if header.max_timestamp - now_ms > after_max:
         return Refused(
             ErrorCode.invalid_timestamp,
-            f"timestamp {header.max_timestamp} is more than message.timestamp.after.max.ms={after_max} ahead",
+            f"timestamp {header.max_timestamp} is more than message.timestamp.after.max.ms={after_max} "
+            "ahead of the broker's clock",
         )
     if header.base_timestamp >= 0 and now_ms - header.base_timestamp > before_max:
         return Refused(
             ErrorCode.invalid_timestamp,
-            f"timestamp {header.base_timestamp} is more than message.timestamp.before.max.ms={before_max} back",
+            f"timestamp {header.base_timestamp} is more than message.timestamp.before.max.ms={before_max} "
+            "behind the broker's clock",
         )
     return None

@@ -53,7 +53,9 @@ def judge(
     if guarded.is_writer:
         return None
     if header.producer_id >= WRITER_IDS_FROM:
-        return Refused(ErrorCode.invalid_record, "producer ids from 2^62 on are for writers of the append stream")
+        return Refused(
+            ErrorCode.invalid_record, "producer ids from 2^62 on are reserved for writers of the append stream"
+        )
     verdict = log.producers.judge(header.producer_id, header.producer_epoch, header.base_sequence, header.last_sequence)
     if isinstance(verdict, Duplicate):
         batch = verdict.batch
@@ -120,7 +122,7 @@ def guard_for(log: AnyLog, header: BatchHeader, now_ms: int) -> int | Refused:
     if isinstance(verdict, Duplicate | StaleEpoch):
         return NO_GUARD
     guard = log.transactions.begin_verification(header.producer_id, header.producer_epoch, header.base_sequence, now_ms)
-    return Refused(guard, "a later epoch of the producer asks") if isinstance(guard, ErrorCode) else guard
+    return Refused(guard, "the producer has a newer epoch") if isinstance(guard, ErrorCode) else guard
 
 
 __all__ = ["AS_WRITER", "NO_GUARD", "UNGUARDED", "Appended", "BatchOrigin", "guard_for", "judge", "record_sequences"]

@@ -36,7 +36,7 @@ async def delete_records(partition: Partition, offset: int, clock: Clock, timeou
         elif target is not None and _all_begin_at(leading, target):
             return target
         elif clock.monotonic_ms() >= deadline_ms:
-            return Refused(ErrorCode.request_timed_out, "not every replica in sync has the new start of the log yet")
+            return Refused(ErrorCode.request_timed_out, "not all in-sync replicas have the new log start offset yet")
         else:
             partition.on_watermark()  # pending fetches carry the new log start
             await sleep(clock, LOOK_MS)

@@ -51,7 +51,7 @@ def append_fence(partition: Partition, expected_epoch: int | None, now_ms: int) 
     """Appends a fence without waiting. Earlier writers are refused from this point of the log on."""
     log = partition.log
     if partition.topic.internal or "compact" in log.config.cleanup_policy:
-        return Refused(ErrorCode.policy_violation, "internal and compacted topics have no single writer")
+        return Refused(ErrorCode.policy_violation, "internal and compacted topics do not support a single writer")
     refused = partition.refusal_for(ALL)
     if refused is not None:
         return refused
@@ -60,7 +60,9 @@ def append_fence(partition: Partition, expected_epoch: int | None, now_ms: int) 
         return fenced
     epoch = next_epoch(partition.leader_epoch, log.producers.writer_epoch)
     if epoch is None:
-        return Refused(ErrorCode.policy_violation, "this leader epoch has no more writer epochs: elect another leader")
+        return Refused(
+            ErrorCode.policy_violation, "the writer epochs of this leader epoch are used up; elect another leader"
+        )
     batch = memoryview(writer_fence_batch(producer_id_of(epoch), time_of_append(partition, now_ms)))
     header = read_header(batch)
     refused = log.refusal(len(batch), header.record_count)

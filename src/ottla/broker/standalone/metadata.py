@@ -166,11 +166,11 @@ class StandalonePartitionAdmin:
     """A `PartitionAdmin` for a single broker, which has nothing to move or elect."""
 
     async def reassign(self, targets: Mapping[Place, Sequence[int] | None]) -> Answers | Refused:
-        why = "This broker is alone: there is nowhere to move replicas to."
+        why = "This broker runs standalone, so there is no other broker to move replicas to."
         return dict.fromkeys(targets, Refused(ErrorCode.invalid_replica_assignment, why))
 
     async def elect(self, places: Iterable[Place] | None, *, unclean: bool) -> Answers | Refused:
-        not_needed = Refused(ErrorCode.election_not_needed, "This broker is alone, and leads everything.")
+        not_needed = Refused(ErrorCode.election_not_needed, "This broker runs standalone and leads every partition.")
         return dict.fromkeys(places or (), not_needed)
 
     def reassignments(self, places: Iterable[Place] | None) -> Mapping[Place, Reassignment]:

@@ -25,9 +25,9 @@ def note_run(
     cdef int64_t timestamp
     cdef uint32_t entry[2]
     if len(begins) != count or len(timestamps) != count:
-        raise ValueError("each batch has an offset, a position and a timestamp")
+        raise ValueError("each batch needs an offset, a position and a timestamp")
     if offsets.ob_descr.typecode != b"I" or positions.ob_descr.typecode != b"I" or times.ob_descr.typecode != b"q":
-        raise TypeError("the index keeps its entries otherwise")
+        raise TypeError("the index has entries of an unexpected type")
     for number in range(count):
         timestamp = timestamps[number]
         if timestamp > newest:
@@ -37,7 +37,7 @@ def note_run(
             continue
         relative = <int64_t>bases[number] - base_offset
         if relative < 0 or relative > UINT32_MAX or position > UINT32_MAX:
-            raise OverflowError("a segment has neither so many records nor so many bytes")
+            raise OverflowError("too many records or bytes for one segment")
         entry[0] = <uint32_t>relative
         entry[1] = <uint32_t>position
         array.extend_buffer(offsets, <char*>&entry[0], 1)

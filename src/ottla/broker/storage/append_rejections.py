@@ -25,12 +25,12 @@ def sentence_for(error: OSError, directory: str) -> str:
 
 def slow_disk(directory: str) -> str:
     """Returns the message for a disk that is too slow for the appends."""
-    return f"the disk of {directory} does not keep up, and the memory for what it has not taken yet is used up"
+    return f"the disk of {directory} is too slow: the memory for unwritten records is used up"
 
 
 def full_disk(directory: str) -> str:
     """Returns the message for a full disk."""
-    return f"no space left on the disk of {directory}: free some, and writes go on by themselves"
+    return f"no space left on the disk of {directory}; writes resume when space is freed"
 
 
 def refusal_of_any(log: AppendedLog) -> Refused | None:

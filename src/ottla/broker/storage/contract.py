@@ -32,8 +32,9 @@ class Damage(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            f"{self.path} is damaged at position {self.position}: {self.reason}. Offsets {self.first_offset} to "
-            f"{self.next_offset - 1} cannot be read; everything else can. Look with: ottla log verify {self.path}"
+            f"{self.path} is damaged at position {self.position}: {self.reason}. Offsets {self.first_offset} "
+            f"to {self.next_offset - 1} cannot be read; all other offsets can. To check the file, run: ottla "
+            f"log verify {self.path}"
         )
 
 

@@ -213,7 +213,7 @@ class Flusher:
 
     def _on_flush_failed(self, log: FileLog, error: BaseException) -> None:
         if isinstance(error, FlushPostponedError):
-            self._shared.report(f"{log.directory}: could not be flushed, it is tried again: {error}")
+            self._shared.report(f"{log.directory}: could not flush the log, will retry: {error}")
             self.want(log)
         elif isinstance(error, DirectoryFailedError):
             log.fail(error)
@@ -240,7 +240,7 @@ class Flusher:
                 if releases and self._shared.journal is not None:
                     self._shared.journal.release(current.sequence)
             else:
-                self._shared.report(f"the checkpoint could not be written, it is tried again: {error}")
+                self._shared.report(f"could not write the checkpoint, will retry: {error}")
                 self._wanted.update({log.key: log for log in current.logs if not log.deleted})
             self._end_round(current.waiting, has_released=releases and error is None)
 

@@ -71,7 +71,8 @@ class MemoryLog:
         limit = self.shared.memory.size_bytes_max
         return Refused(
             ErrorCode.kafka_storage_error,
-            f"memory logs hold their {limit} bytes: shorten retention, or raise ottla.memory.max.bytes",
+            f"the logs of the class memory are full ({limit} bytes): shorten retention, or raise "
+            "ottla.memory.max.bytes",
         )
 
     def takes_run(self, run: BatchRun) -> bool:

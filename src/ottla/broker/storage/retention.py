@@ -110,6 +110,6 @@ def _dispose(log: FileLog, segment: Segment) -> None:
             if useless is not None:
                 log.shared.remove_later([useless])
         if error is not None:
-            log.shared.report(f"{segment.path}: an expired segment could not be removed: {error}")
+            log.shared.report(f"{segment.path}: could not remove an expired segment: {error}")
 
     log.shared.disk.sync_queue.call(dispose, disposed)

@@ -104,7 +104,7 @@ class Segment:
         """Returns the file for reading and never creates it. Raises FileNotFoundError if the segment was removed."""
         if self._file is None:
             if self.replaced:
-                raise FileNotFoundError(f"{self.path} is another segment's by now")
+                raise FileNotFoundError(f"{self.path} now belongs to another segment")
             self._file = self._files.open(self.path)
         return self._file
 

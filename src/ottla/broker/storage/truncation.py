@@ -49,9 +49,9 @@ class Truncation:
         """Waits until everything is written, then holds the flusher and truncates."""
         log = self._log
         if log.truncating:
-            raise RuntimeError(f"{log.directory} is being truncated already")
+            raise RuntimeError(f"{log.directory} is already being truncated")
         if self._offset < log.start_offset and not self._resets:
-            raise ValueError(f"{log.directory} begins at {log.start_offset}, it cannot be cut at {self._offset}")
+            raise ValueError(f"{log.directory} starts at {log.start_offset} and cannot be truncated to {self._offset}")
         if self._offset >= log.end_offset and not self._resets:
             self._done(log.failed)
             return

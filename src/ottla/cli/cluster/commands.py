@@ -42,7 +42,7 @@ def describe(
     else:
         _print(report)
     if check and not report.is_healthy:
-        raise CommandError(f"the cluster is not as it should be: {'; '.join(_complaints(report))}")
+        raise CommandError(f"the cluster is unhealthy: {'; '.join(_complaints(report))}")
 
 
 def _print(report: ClusterReport) -> None:
@@ -74,7 +74,7 @@ def _print(report: ClusterReport) -> None:
             (f"{each.topic}-{each.partition}", _ids(each.replicas), _ids(each.adding), _ids(each.removing))
             for each in report.reassignments
         ]
-        print_table(["on its way", "replicas", "coming", "going"], rows)
+        print_table(["reassignment", "replicas", "adding", "removing"], rows)
     for complaint in _complaints(report) or ["every partition has a leader and all its replicas in sync"]:
         print(complaint)
 
@@ -99,7 +99,7 @@ def _print_partitions(report: ClusterReport) -> None:
     ]
     print_table(["partition", "trouble", "leader", "replicas", "in sync", "at least"], rows, right=["at least"])
     if len(troubled) > PARTITIONS_SHOWN_MAX:
-        print(f"... and {len(troubled) - PARTITIONS_SHOWN_MAX} more; --json has them all")
+        print(f"... and {len(troubled) - PARTITIONS_SHOWN_MAX} more; --json shows all")
 
 
 def _trouble(each: PartitionReport) -> str:
@@ -116,7 +116,7 @@ def _complaints(report: ClusterReport) -> list[str]:
     ]
     complaints = [f"{count_text(count, 'partition')} {what}" for count, what in counted if count]
     if report.away:
-        complaints.append(f"away: broker {_ids(report.away)}")
+        complaints.append(f"offline: broker {_ids(report.away)}")
     return complaints + [f"broker {each.id}: {each.problem}" for each in report.brokers if each.problem is not None]
 
 

@@ -28,7 +28,7 @@ def drain(
     leaders_only: Annotated[
         bool, typer.Option("--leaders-only", help="Move only leadership; the broker keeps its replicas.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be moved.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the planned moves.")] = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until everything has moved.")] = True,
     timeout: Annotated[
         float | None, typer.Option(min=0, callback=check_seconds, help="Fail after this many seconds.")
@@ -77,7 +77,7 @@ class BrokerDrain:
             moved |= plan
             if self._dry_run:
                 break
-            say(f"{count_text(len(plan), 'replica')} of broker {self._broker_id} move to other brokers")
+            say(f"moving {count_text(len(plan), 'replica')} of broker {self._broker_id} to other brokers")
             await request_moves(self._admin, plan)
             if not self._wait:
                 break
@@ -113,18 +113,18 @@ class BrokerDrain:
             if failures:
                 reasons = "; ".join(list(map(str, failures.values()))[:3])
                 raise CommandError(f"{count_text(len(failures), 'leader')} could not be moved: {reasons}")
-        self._print(plan, "led by others than")
+        self._print(plan, "no longer led by")
         stuck = [at for at, each in partitions if each.leader == self._broker_id and len(each.isr) < 2]
         if stuck:
             names = ", ".join(map(str, stuck[:3]))
-            raise CommandError(f"nobody else is in sync to lead {count_text(len(stuck), 'partition')}: {names}")
+            raise CommandError(f"no other replica is in sync to lead {count_text(len(stuck), 'partition')}: {names}")
 
     async def _demand_known(self, assignment: Mapping[TopicPartition, Replicas]) -> None:
         """Raises FailedError for an unknown broker, so that a mistyped id does not look like an empty broker."""
         alive = {broker.id for broker in (await self._admin.describe_cluster()).brokers}
         if self._broker_id not in alive and not any(self._broker_id in replicas for replicas in assignment.values()):
             known = ", ".join(map(str, sorted(alive)))
-            raise CommandError(f"there is no broker {self._broker_id}, and nothing on it; the cluster has {known}")
+            raise CommandError(f"there is no broker {self._broker_id}, and it has no replicas; the brokers are {known}")
 
     def _print(self, plan: Plan, what: str) -> None:
         if self._as_json:
@@ -134,7 +134,7 @@ class BrokerDrain:
             return
         if plan and self._dry_run:
             rows = [(str(at), ",".join(map(str, replicas))) for at, replicas in sorted(plan.items())]
-            print_table(["partition", "replicas then"], rows[:ROWS_MAX])
+            print_table(["partition", "new replicas"], rows[:ROWS_MAX])
         are = "is" if len(plan) == 1 else "are"
         verb = "would be" if self._dry_run else are if self._wait else f"{are} being"
         print(f"{count_text(len(plan), 'partition')} {verb} {what} broker {self._broker_id}")

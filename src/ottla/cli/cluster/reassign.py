@@ -127,7 +127,7 @@ def _ids(text: str | None, option: str) -> list[int] | None:
         return None
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() for part in parts):
-        raise typer.BadParameter(f"{option} takes broker ids, as 1,2,3, not {text!r}")
+        raise typer.BadParameter(f"{option} takes broker ids, such as 1,2,3, not {text!r}")
     return [int(part) for part in parts]
 
 
@@ -136,16 +136,14 @@ def _check_call(wish: PlanSource, actions: Sequence[bool], *, cancels_all: bool)
         raise typer.BadParameter("choose one of --execute, --verify, --cancel and --list")
     sources = [wish.file is not None, wish.balance, wish.replicas is not None or wish.partition is not None]
     if sum(sources) > 1:
-        raise typer.BadParameter(
-            "a plan comes from --file, from --balance, or from --topic, --partition and --replicas"
-        )
+        raise typer.BadParameter("choose one plan: --file, --balance, or --topic, --partition and --replicas")
     if (wish.replicas is not None or wish.partition is not None) and len(wish.topics) != 1:
-        raise typer.BadParameter("--partition and --replicas are of one --topic")
+        raise typer.BadParameter("--partition and --replicas need exactly one --topic")
     is_listing = actions[3]
     if not wish.is_given and not is_listing and not cancels_all:
         raise typer.BadParameter("give a plan: --file, --balance, or --topic, --partition and --replicas")
     if wish.on_brokers is not None and not wish.balance:
-        raise typer.BadParameter("--brokers goes with --balance")
+        raise typer.BadParameter("--brokers needs --balance")
 
 
 async def _targets(admin: Admin, wish: PlanSource, *, any_replicas: bool = False) -> Targets:
@@ -167,10 +165,10 @@ async def _targets(admin: Admin, wish: PlanSource, *, any_replicas: bool = False
     (topic,) = wish.topics
     places = [at for at in assignment if at.topic == topic and wish.partition in (None, at.partition)]
     if not places:
-        raise CommandError(f"{topic}-{wish.partition}: there is no such partition")
+        raise CommandError(f"{topic}-{wish.partition}: this partition does not exist")
     if wish.replicas is None:
         if not any_replicas:
-            raise typer.BadParameter("say where to: --replicas")
+            raise typer.BadParameter("choose the replicas with --replicas")
         return {at: assignment[at] for at in places}
     return dict.fromkeys((TopicPartition(*at) for at in places), tuple(wish.replicas))
 
@@ -185,7 +183,7 @@ async def _show_and_execute(
     assignment = await current_assignment(admin)
     now = {at: assignment[at] for at in targets if at in assignment}
     if missing := [at for at in targets if at not in assignment]:
-        raise CommandError(f"{missing[0]}: there is no such partition")
+        raise CommandError(f"{missing[0]}: this partition does not exist")
     changes = {at: replicas for at, replicas in targets.items() if now[at] != replicas}
     if as_json:
         print_json({"current": plan_as_json(now), "proposed": plan_as_json(targets), "executed": execute})
@@ -193,16 +191,16 @@ async def _show_and_execute(
         _print_changes(now, changes)
     if execute and changes:
         if not as_json:
-            say("to go back, keep this and give it to --file:")
+            say("to undo this, save the following plan and pass it to --file:")
             print_json(plan_as_json({at: now[at] for at in changes}))
         await request_moves(admin, changes)
         if wait:
             await wait_for_moves(admin, changes, timeout_s)
-            say("all replicas are there")
+            say("all replicas have moved")
         else:
-            say("the replicas move now; --list shows how far they are, --verify when they are there")
+            say("the replicas are being moved; --list shows the progress, --verify checks the result")
     elif changes:
-        say("nothing was changed: --execute does it")
+        say("nothing was changed; add --execute to apply the plan")
     return list(changes)
 
 
@@ -210,15 +208,15 @@ def _print_changes(
     now: Mapping[TopicPartition, Sequence[int]], changes: Mapping[TopicPartition, Sequence[int]]
 ) -> None:
     if not changes:
-        print("every replica is where it should be")
+        print("all replicas are already assigned as planned")
         return
     rows = [
         (str(at), _text(now[at]), _text(replicas), _text([each for each in replicas if each not in now[at]]))
         for at, replicas in sorted(changes.items())
     ]
-    print_table(["partition", "replicas now", "then", "copied to"], rows[:ROWS_MAX])
+    print_table(["partition", "current replicas", "new replicas", "copied to"], rows[:ROWS_MAX])
     if len(rows) > ROWS_MAX:
-        print(f"... and {len(rows) - ROWS_MAX} more; --json has them all")
+        print(f"... and {len(rows) - ROWS_MAX} more; --json shows all")
     copies = sum(len(set(replicas) - set(now[at])) for at, replicas in changes.items())
     print(f"{count_text(len(changes), 'partition')} changed, {count_text(copies, 'replica')} copied")
 
@@ -230,13 +228,13 @@ async def _verify(admin: Admin, targets: Targets, as_json: bool) -> None:
     if as_json:
         print_json(asdict(progress))
     else:
-        states = {"done": progress.done, "under way": progress.under_way, "not as planned": progress.elsewhere}
+        states = {"done": progress.done, "in progress": progress.under_way, "not as planned": progress.elsewhere}
         rows = [(str(at), state) for state, places in states.items() for at in places]
         print_table(["partition", "state"], rows[:ROWS_MAX])
     unfinished = len(progress.under_way) + len(progress.elsewhere)
     if unfinished:
         raise CommandError(
-            f"{count_text(unfinished, 'partition')} not there: {len(progress.under_way)} under way, "
+            f"{count_text(unfinished, 'partition')} not moved yet: {len(progress.under_way)} in progress, "
             f"{len(progress.elsewhere)} not as planned"
         )
 
@@ -251,7 +249,7 @@ async def _cancel(admin: Admin, targets: Targets | None, as_json: bool) -> None:
     if as_json:
         print_json({"cancelled": places})
     else:
-        print(f"cancelled: {', '.join(map(str, places)) or 'nothing was under way'}")
+        print(f"cancelled: {', '.join(map(str, places)) or 'no reassignment was in progress'}")
 
 
 async def _list(admin: Admin, as_json: bool) -> None:
@@ -259,10 +257,10 @@ async def _list(admin: Admin, as_json: bool) -> None:
     if as_json:
         print_json([{"topic": at.topic, "partition": at.partition, **asdict(each)} for at, each in moving])
     elif not moving:
-        print("nothing is under way")
+        print("no reassignment is in progress")
     else:
         rows = [(str(at), _text(each.replicas), _text(each.adding), _text(each.removing)) for at, each in moving]
-        print_table(["on its way", "replicas", "coming", "going"], rows)
+        print_table(["reassignment", "replicas", "adding", "removing"], rows)
 
 
 def _text(broker_ids: Sequence[int]) -> str:

@@ -23,15 +23,15 @@ def read_plan(path: Path) -> Targets:
         raise CommandError(f"the plan {path} is not JSON: {cause}") from cause
     entries = tree.get("partitions") if isinstance(tree, dict) else None
     if not isinstance(entries, list) or tree.get("version", 1) != 1:
-        raise CommandError(f'{path} is not a plan: it has no {{"version": 1, "partitions": [...]}}')
+        raise CommandError(f'{path} is not a reassignment plan: it must contain {{"version": 1, "partitions": [...]}}')
     targets: Targets = {}
     for number, entry in enumerate(entries, 1):
         at, replicas = _entry(entry, f"{path}, partition {number} of the list")
         if at in targets:
-            raise CommandError(f"{path} has {at} twice")
+            raise CommandError(f"{path} contains {at} twice")
         targets[at] = replicas
     if not targets:
-        raise CommandError(f"{path} names no partitions")
+        raise CommandError(f"{path} contains no partitions")
     return targets
 
 
@@ -41,11 +41,11 @@ def _entry(entry: Any, where: str) -> tuple[TopicPartition, tuple[int, ...]]:
     except (KeyError, TypeError) as cause:
         raise CommandError(f"{where}: it needs topic, partition and replicas") from cause
     if not isinstance(topic, str) or not _is_id(partition):
-        raise CommandError(f"{where}: topic is a name and partition a number")
+        raise CommandError(f"{where}: topic must be a string and partition a number")
     if not isinstance(replicas, list) or not replicas or not all(map(_is_id, replicas)):
-        raise CommandError(f"{where}: replicas is a list of broker ids")
+        raise CommandError(f"{where}: replicas must be a list of broker ids")
     if any(directory != "any" for directory in entry.get("log_dirs") or []):
-        raise CommandError(f"{where}: log_dirs cannot be chosen, leave them out")
+        raise CommandError(f"{where}: log_dirs is not supported; remove it")
     return TopicPartition(topic, partition), tuple(replicas)
 
 

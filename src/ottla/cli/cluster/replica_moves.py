@@ -63,8 +63,8 @@ async def request_moves(admin: Admin, targets: Mapping[TopicPartition, Sequence[
     if refused:
         reasons = "; ".join(list(refused.values())[:NAMED_MAX])
         rest = len(places) - len(refused)
-        others = f" The other {count_text(rest, 'partition')} did as asked." if rest else ""
-        raise CommandError(f"{count_text(len(refused), 'partition')} refused: {reasons}.{others}")
+        others = f" The request for the other {count_text(rest, 'partition')} succeeded." if rest else ""
+        raise CommandError(f"{count_text(len(refused), 'partition')} rejected: {reasons}.{others}")
 
 
 async def progress_of(admin: Admin, targets: Mapping[TopicPartition, Sequence[int]]) -> Progress:
@@ -108,10 +108,10 @@ async def wait_for_moves(
             say(f"{len(progress.done)} of {count_text(len(targets), 'partition')} moved")
         if timeout_s is not None and now - started > timeout_s:
             raise CommandError(
-                f"not all replicas have moved after {timeout_s:g} s. They go on, and `ottla cluster reassign --list`"
-                " shows them"
+                f"not all replicas have moved after {timeout_s:g} s. The moves continue; `ottla cluster "
+                "reassign --list` shows them"
             )
         await asyncio.sleep(POLL_S)
     if progress.elsewhere:
         names = ", ".join(map(str, progress.elsewhere[:NAMED_MAX]))
-        raise CommandError(f"{names}: cancelled, deleted or moved elsewhere meanwhile")
+        raise CommandError(f"{names}: cancelled, deleted or reassigned by someone else")

@@ -25,7 +25,9 @@ def failures_in_words() -> Iterator[None]:
     except ConnectorError as failure:
         raise CommandError(str(failure)) from failure
     except ImportError as missing:
-        raise CommandError(f"connectors need more: pip install 'ottla[connect]' ({missing})") from missing
+        raise CommandError(
+            f"connectors need additional packages: pip install 'ottla[connect]' ({missing})"
+        ) from missing
 
 
 def run_connectors(configs: Sequence[ConnectorConfig]) -> None:

@@ -72,13 +72,13 @@ def reset(
 ) -> None:
     """Makes a source start over with a new snapshot. Its topics then receive a truncate event."""
     if not yes:
-        typer.confirm(f"{name} will read its tables from the beginning. Go on?", abort=True)
+        typer.confirm(f"{name} will read its tables from the beginning. Continue?", abort=True)
     with failures_in_words():
         from ottla.connect.positions import reset_position
 
         if not run(reset_position(bootstrap, name)):
-            raise CommandError(f'there is no position of a connector "{name}": it begins with a snapshot anyhow')
-    say(f"{name} begins anew with its next start")
+            raise CommandError(f'the connector "{name}" has no saved position; it starts with a snapshot in any case')
+    say(f"{name} starts from the beginning at its next start")
 
 
 def _ago(at_ms: int) -> str:

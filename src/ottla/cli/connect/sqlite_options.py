@@ -23,7 +23,7 @@ def failures_in_words() -> Iterator[None]:
         import ottla.wal
         from ottla.connect.failures import ConnectorError
     except ImportError as missing:
-        raise CommandError(f"{missing}. Type: pip install 'ottla[wal]'") from None
+        raise CommandError(f"{missing}. Run: pip install 'ottla[wal]'") from None
     try:
         yield
     except (ConnectorError, ottla.wal.WalError) as failure:

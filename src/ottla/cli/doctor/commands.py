@@ -55,7 +55,7 @@ def doctor(
         _print(groups.items())
         print(f"{counts[Status.ok]} ok, {count_text(counts[Status.warn], 'warning')}, {counts[Status.bad]} bad")
     if counts[Status.bad]:
-        raise CommandError("something here will hurt: see the rows marked bad")
+        raise CommandError("this system has problems; see the rows marked bad")
 
 
 def _print(groups: Iterable[tuple[str, list[Check]]]) -> None:
@@ -64,7 +64,7 @@ def _print(groups: Iterable[tuple[str, list[Check]]]) -> None:
     from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    for heading in ("", "what", "value", "what to do and why"):
+    for heading in ("", "what", "value", "advice"):
         table.add_column(heading, overflow="fold")
     for group, checks in groups:
         table.add_row("", Text(group, style="bold"))

@@ -50,8 +50,10 @@ def nearest_existing(path: Path) -> Path:
 def _directory(directory: Path, place: Path) -> Check:
     shown = str(directory.expanduser().absolute())
     if not os.access(place, os.W_OK | os.X_OK):
-        return bad("data directory", shown, f"this user cannot write in {place}: choose another one with --data")
-    return ok("data directory", shown if place == directory.expanduser().absolute() else f"{shown} (not there yet)")
+        return bad("data directory", shown, f"this user cannot write to {place}; choose another directory with --data")
+    return ok(
+        "data directory", shown if place == directory.expanduser().absolute() else f"{shown} (does not exist yet)"
+    )
 
 
 class Mount(NamedTuple):
@@ -83,13 +85,17 @@ def _file_system(place: Path) -> Check:
         return ok("file system", "unknown on this system")
     shown = f"{mount.kind} at {mount.point}"
     if mount.kind in _IN_MEMORY:
-        return bad("file system", shown, "it lives in memory: `disk` topics there do not survive a reboot")
+        return bad("file system", shown, "it is in memory: `disk` topics on it do not survive a reboot")
     if mount.kind in _REMOTE:
-        return warn("file system", shown, "a sync goes over the network; a local disk is faster and fails more simply")
+        return warn(
+            "file system", shown, "syncs go over the network; a local disk is faster and has simpler failure modes"
+        )
     if mount.kind in _STACKED:
-        return warn("file system", shown, "the writable layer of a container ends with it: mount a volume for --data")
+        return warn(
+            "file system", shown, "the writable layer of a container is deleted with it; mount a volume for --data"
+        )
     if "nobarrier" in mount.options.split(",") or "barrier=0" in mount.options.split(","):
-        return bad("file system", f"{shown}, barriers off", "a sync does not reach the disk: mount with barriers")
+        return bad("file system", f"{shown}, barriers off", "syncs do not reach the disk; mount with barriers")
     return ok("file system", shown)
 
 
@@ -107,25 +113,27 @@ def _probe(place: Path, latencies: list[float]) -> Iterator[Check]:
             os.fsync(file.fileno())
         direct = _measure(path, os.O_DSYNC | getattr(os, "O_DIRECT", 0)) if hasattr(os, "O_DIRECT") else None
         if direct is None:
-            yield warn("O_DIRECT with O_DSYNC", "refused", "the journal falls back to buffered writes and a sync each")
+            yield warn(
+                "O_DIRECT with O_DSYNC", "refused", "the journal falls back to buffered writes, each with a sync"
+            )
         else:
             yield ok("O_DIRECT with O_DSYNC", "taken")
         latencies += direct or _measure(path, os.O_DSYNC) or []
         if latencies:
             yield _latency(latencies)
     except OSError as failure:
-        yield bad("writing", f"{failure.strerror}", f"nothing can be written in {place}")
+        yield bad("writing", f"{failure.strerror}", f"cannot write to {place}")
     finally:
         path.unlink(missing_ok=True)
 
 
 def _fallocate(fd: int) -> Check:
     if not hasattr(os, "posix_fallocate"):
-        return ok("fallocate", "not on this system")
+        return ok("fallocate", "not available on this system")
     try:
         os.posix_fallocate(fd, 0, PROBE_FILE_BYTES)
     except OSError as failure:
-        why = "segments grow block by block, and a full disk shows late"
+        why = "segments grow block by block, and a full disk is noticed late"
         return warn("fallocate", f"{failure.strerror}", f"the file system cannot reserve space: {why}")
     return ok("fallocate", "taken")
 
@@ -156,10 +164,12 @@ def _latency(latencies: list[float]) -> Check:
     p99 = sorted(latencies)[min(len(latencies) - 1, len(latencies) * 99 // 100)]
     shown = f"p50 {median:.2f} ms, p99 {p99:.2f} ms over {len(latencies)} writes of 4 KiB"
     if median < SYNC_TOO_FAST_MS:
-        return warn("sync latency", shown, "faster than any disk: something on the way may not keep its promise")
+        return warn(
+            "sync latency", shown, "faster than any disk: a layer below may acknowledge syncs without doing them"
+        )
     if median <= SYNC_GOOD_MS:
         return ok("sync latency", shown)
-    advice = "an acknowledgement of a `disk` topic waits for this; a good SSD takes 0.02 to 0.2 ms"
+    advice = "acknowledgements of `disk` topics wait for a sync; a good SSD takes 0.02 to 0.2 ms"
     return (warn if median <= SYNC_BEARABLE_MS else bad)("sync latency", shown, advice)
 
 
@@ -167,9 +177,11 @@ def _free_space(place: Path) -> Check:
     usage = shutil.disk_usage(place)
     shown = f"{size_text(usage.free)} of {size_text(usage.total)}"
     if usage.free < FREE_BYTES_MIN:
-        return bad("free space", shown, "a full disk refuses writes: free some, or shorten retention")
+        return bad(
+            "free space", shown, "writes are rejected when the disk is full; free some space, or shorten retention"
+        )
     if usage.free < usage.total * FREE_SHARE_MIN:
-        return warn("free space", shown, "below a tenth, file systems fragment and slow down")
+        return warn("free space", shown, "file systems fragment and slow down below a tenth of free space")
     return ok("free space", shown)
 
 
@@ -177,24 +189,24 @@ def _device(place: Path, *, slow: bool) -> Iterator[Check]:
     """Checks the block device. Virtual disks often claim to be rotational, so only a slow one is reported."""
     queue = queue_directory(os.stat(place).st_dev)
     if queue is None:
-        yield ok("block device", "not visible from here")
+        yield ok("block device", "not visible to this process")
         return
     spins = read_number(queue / "rotational") == 1
     scheduler = chosen_option(read_text(queue / "scheduler") or "unknown")
     if not spins and scheduler in ("bfq", "cfq"):
-        advice = f"it reorders for fairness, which costs latency: echo none > {queue}/scheduler"
+        advice = f"it reorders requests for fairness, which costs latency; run: echo none > {queue}/scheduler"
         yield warn("I/O scheduler", scheduler, advice)
     else:
         yield ok("I/O scheduler", scheduler)
     merges = read_number(queue / "nomerges")
-    hint = f"optional: echo 2 > {queue}/nomerges skips looking for merges that the journal's writes never offer"
+    hint = f"optional: echo 2 > {queue}/nomerges disables request merging, which the journal's writes never use"
     yield ok("block merges", "off" if merges == 2 else "on", "" if merges == 2 or spins else hint)
     cache = read_text(queue / "write_cache")
     if cache is not None:
         flushes = "a sync flushes it" if cache == "write back" else "a sync needs no flush"
         yield ok("disk write cache", f"{cache}: {flushes}")
     if spins and slow:
-        yield warn("disk", "rotational", "a group commit waits for the platter, about 8 ms; an SSD is 50 times faster")
+        yield warn("disk", "rotational", "a group commit waits about 8 ms for the platter; an SSD is 50 times faster")
 
 
 def queue_directory(device: int) -> Path | None:

@@ -37,8 +37,10 @@ def _open_files() -> Check:
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     top = OPEN_FILES_GOOD if hard == resource.RLIM_INFINITY else hard
-    shown = f"{'unlimited' if hard == resource.RLIM_INFINITY else hard} (now {soft}; a broker raises it by itself)"
-    advice = f"each connection and open segment takes one: LimitNOFILE={OPEN_FILES_GOOD} in systemd, or ulimit -Hn"
+    shown = (
+        f"{'unlimited' if hard == resource.RLIM_INFINITY else hard} (soft limit {soft}, which the broker raises itself)"
+    )
+    advice = f"each connection and open segment needs one; set LimitNOFILE={OPEN_FILES_GOOD} in systemd, or ulimit -Hn"
     if top < OPEN_FILES_MIN:
         return bad("open files", shown, advice)
     return ok("open files", shown) if top >= OPEN_FILES_GOOD else warn("open files", shown, advice)
@@ -68,7 +70,7 @@ def _memory() -> Iterator[Check]:
     if not has_swap:
         yield ok("swap", "none")
     elif swappiness > 10:
-        advice = "a broker whose memory is swapped out stalls: sysctl vm.swappiness=1"
+        advice = "a broker stalls when its memory is swapped out; run: sysctl vm.swappiness=1"
         yield warn("swap", f"on, swappiness {swappiness}", advice)
     else:
         yield ok("swap", f"on, swappiness {swappiness}")
@@ -84,7 +86,7 @@ def _dirty_pages() -> Iterator[Check]:
     waiting = background or (memory_limit_bytes() or 0) * ratio // 100
     shown = f"write-back begins at {size_text(waiting)}, expires after {_centiseconds(root / 'dirty_expire_centisecs')}"
     if waiting > DIRTY_BYTES_GOOD:
-        advice = "written back in bursts, which delay syncs: sysctl vm.dirty_background_bytes=268435456"
+        advice = "write-back in large bursts delays syncs; run: sysctl vm.dirty_background_bytes=268435456"
         yield warn("dirty pages", shown, advice)
     else:
         yield ok("dirty pages", shown)
@@ -101,7 +103,7 @@ def _huge_pages() -> Iterator[Check]:
         return
     choice = chosen_option(text)
     if choice == "always":
-        advice = "the kernel may stop a process to build huge pages: set transparent_hugepage to madvise"
+        advice = "the kernel may stop a process to build huge pages; set transparent_hugepage to madvise"
         yield warn("huge pages", choice, advice)
     else:
         yield ok("huge pages", choice)
@@ -110,13 +112,16 @@ def _huge_pages() -> Iterator[Check]:
 def _network() -> Iterator[Check]:
     backlog = read_number("/proc/sys/net/core/somaxconn")
     if backlog is not None:
-        advice = f"clients that reconnect all at once are turned away: sysctl net.core.somaxconn={SOMAXCONN_GOOD * 4}"
+        advice = f"clients that reconnect all at once are rejected; run: sysctl net.core.somaxconn={SOMAXCONN_GOOD * 4}"
         good = backlog >= SOMAXCONN_GOOD
         yield ok("listen backlog", str(backlog)) if good else warn("listen backlog", str(backlog), advice)
     largest = read_text("/proc/sys/net/ipv4/tcp_wmem")
     if largest is not None and len(largest.split()) == 3:
         size = int(largest.split()[2])
-        advice = "limits one connection over a long way: sysctl net.ipv4.tcp_wmem='4096 65536 16777216'"
+        advice = (
+            "this limits the throughput of a connection with a high latency; run: sysctl "
+            "net.ipv4.tcp_wmem='4096 65536 16777216'"
+        )
         shown = f"up to {size_text(size)}"
         good = size >= SOCKET_BUFFER_GOOD
         yield ok("socket buffers", shown) if good else warn("socket buffers", shown, advice)
@@ -131,7 +136,9 @@ def _processors() -> Iterator[Check]:
     yield ok("processors", str(count)) if count > 1 else warn("processors", str(count), advice)
     governor = read_text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
     if governor in ("powersave", "conservative"):
-        yield warn("CPU governor", governor, "short bursts of work run slowly: cpupower frequency-set -g performance")
+        yield warn(
+            "CPU governor", governor, "short bursts of work run slowly; run: cpupower frequency-set -g performance"
+        )
     elif governor is not None:
         yield ok("CPU governor", governor)
     yield from _interrupts(read_text("/proc/interrupts"))
@@ -146,7 +153,7 @@ def _interrupts(text: str | None) -> Iterator[Check]:
     busiest = totals.index(max(totals))
     shown = f"{share:.0%} of the devices' interrupts on CPU {busiest}"
     if share > 0.9 and len(totals) > 2:
-        advice = f"spread them (irqbalance), or keep the broker off CPU {busiest}: taskset -c"
+        advice = f"distribute them (irqbalance), or keep the broker off CPU {busiest}: taskset -c"
         yield warn("interrupts", shown, advice)
     else:
         yield ok("interrupts", shown)
@@ -172,4 +179,4 @@ def _clock() -> Iterator[Check]:
     if source in _GOOD_CLOCKS:
         yield ok("clock", source)
     else:
-        yield warn("clock", source, "reading the time is a system call with this source: prefer tsc or kvm-clock")
+        yield warn("clock", source, "reading the time needs a system call with this source; prefer tsc or kvm-clock")

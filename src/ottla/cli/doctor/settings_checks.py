@@ -22,5 +22,5 @@ def settings_checks(path: Path) -> Iterator[Check]:
     except CommandError as failure:
         yield bad(path.name, "refused", str(failure))
         return
-    yield ok(path.name, f"{len(settings)} settings, a broker starts with them")
+    yield ok(path.name, f"{len(settings)} settings, all valid")
     yield from (warn(path.name, "no effect", notice) for notice in found.notices)

@@ -42,19 +42,19 @@ def _event_loop() -> Check:
 def _extensions() -> Check:
     names, missing = extension_names(), missing_extensions()
     if missing:
-        advice = f"plain Python is used instead and is much slower. {ADVICE} Missing: {', '.join(missing)}"
+        advice = f"pure Python is used instead, which is much slower. {ADVICE} Missing: {', '.join(missing)}"
         return warn("compiled extensions", f"{len(names) - len(missing)} of {len(names)}", advice)
     return ok("compiled extensions", f"all {len(names)}")
 
 
 def _sqlite() -> Check:
-    note = "" if sqlite3.sqlite_version_info >= SQLITE_WAL_FIXED else "its WAL mode is not used before 3.51.3"
+    note = "" if sqlite3.sqlite_version_info >= SQLITE_WAL_FIXED else "WAL mode is used from SQLite 3.51.3 on"
     return ok("SQLite", sqlite3.sqlite_version, note)
 
 
 def _arrow() -> Check:
     version = _version("pyarrow")
     if version is None:
-        return ok("Arrow", "not installed", "optional: pip install 'ottla[arrow]' for tables in and out")
+        return ok("Arrow", "not installed", "optional: pip install 'ottla[arrow]' to produce and consume Arrow tables")
     free_threaded = not getattr(sys, "_is_gil_enabled", lambda: True)()
-    return ok("Arrow", f"pyarrow {version}" + (", without the interpreter's lock" if free_threaded else ""))
+    return ok("Arrow", f"pyarrow {version}" + (", free-threaded" if free_threaded else ""))

@@ -126,7 +126,7 @@ def _print_partitions(partitions: list[PartitionLag]) -> None:
     headings = ["partition", "committed", "end", "lag", "behind", "member", "remark"]
     print_table(headings, rows[:ROWS_MAX], right=["committed", "end", "lag", "behind"])
     if len(rows) > ROWS_MAX:
-        print(f"... and {len(rows) - ROWS_MAX} more; --json has them all")
+        print(f"... and {len(rows) - ROWS_MAX} more; --json shows all")
 
 
 def _remark(each: PartitionLag) -> str | None:
@@ -168,7 +168,7 @@ def delete(
     except ValueError as mistake:
         raise typer.BadParameter(str(mistake)) from mistake
     if topics and len(names) != 1:
-        raise typer.BadParameter("--topic goes with one group")
+        raise typer.BadParameter("--topic needs exactly one group")
 
     async def work() -> tuple[list[str], list[str]]:
         from ottla.client import Admin
@@ -209,6 +209,6 @@ async def _delete_offsets(
     ]
     if not chosen:
         named = ", ".join(name for name, _ in topics)
-        raise CommandError(f'group "{group}": it has committed nothing in {named}')
+        raise CommandError(f'group "{group}": it has no committed offsets for {named}')
     refused = await admin.delete_group_offsets(group, chosen)
     return [f"{group} {at}" for at in chosen if at not in refused], [str(each) for each in refused.values()]

@@ -85,18 +85,18 @@ def _target(
         return found[place.at], None
     if aim is ResetTarget.TIME:
         offset = found[place.at]
-        return (offset, None) if offset >= 0 else (place.end, "no record is as late: the end")
+        return (offset, None) if offset >= 0 else (place.end, "no record is that recent: end of the log")
     if place.committed is None:
-        raise CommandError(f"{place.at}: the group has committed nothing there, so there is nothing to go by")
+        raise CommandError(f"{place.at}: the group has no committed offset for this partition")
     return place.committed + (number if aim is ResetTarget.SHIFT else 0), None
 
 
 def _change(place: PartitionOffsets, wanted: int, remark: str | None) -> OffsetChange:
     new = min(max(wanted, place.first), place.end)
     if wanted < place.first:
-        remark = f"{wanted} is before the log, which begins at {place.first}"
+        remark = f"{wanted} is before the start of the log at {place.first}"
     elif wanted > place.end:
-        remark = f"{wanted} is behind the log, which ends at {place.end}"
+        remark = f"{wanted} is after the end of the log at {place.end}"
     return OffsetChange(place.at.topic, place.at.partition, place.committed, new, place.first, place.end, remark)
 
 
@@ -107,7 +107,7 @@ def parse_topic(text: str) -> tuple[str, list[int] | None]:
     """Parses `orders` or `orders:0,3,5-7`. Raises ValueError for anything else."""
     name, separator, partitions = text.partition(":")
     if not name or (separator and not partitions):
-        raise ValueError(f"{text!r} is not TOPIC or TOPIC:PARTITIONS, as orders:0,3,5-7")
+        raise ValueError(f"{text!r} is not TOPIC or TOPIC:PARTITIONS, such as orders:0,3,5-7")
     if not separator:
         return name, None
     chosen: set[int] = set()
@@ -115,7 +115,7 @@ def parse_topic(text: str) -> tuple[str, list[int] | None]:
         match = _RANGE.fullmatch(part.strip())
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
         if not 0 <= first <= last < PARTITIONS_MAX:
-            raise ValueError(f"{part!r} in {text!r} is neither a partition nor a range of them, as 5-7")
+            raise ValueError(f"{part!r} in {text!r} is neither a partition nor a range such as 5-7")
         chosen.update(range(first, last + 1))
     return name, sorted(chosen)
 
@@ -128,7 +128,7 @@ def read_offsets(path: Path, group: str) -> dict[TopicPartition, int]:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as cause:
         reason = cause.strerror if isinstance(cause, OSError) else "it is not text"
-        raise CommandError(f"the offsets {path} cannot be read: {reason}") from cause
+        raise CommandError(f"the offsets file {path} cannot be read: {reason}") from cause
     offsets: dict[TopicPartition, int] = {}
     for number, line in enumerate(lines, 1):
         fields = [field.strip().strip('"') for field in line.split(",")]
@@ -137,10 +137,10 @@ def read_offsets(path: Path, group: str) -> dict[TopicPartition, int]:
         if len(fields) == 4 and fields.pop(0) != group:
             continue
         if len(fields) != 3 or not fields[0] or not all(field.isdecimal() for field in fields[1:]):
-            raise CommandError(f"{path}, line {number}: it is not topic,partition,offset")
+            raise CommandError(f"{path}, line {number}: not in the format topic,partition,offset")
         at = TopicPartition(fields[0], int(fields[1]))
         if at in offsets:
-            raise CommandError(f"{path}, line {number}: {at} is there twice")
+            raise CommandError(f"{path}, line {number}: {at} occurs twice")
         offsets[at] = int(fields[2])
     if not offsets:
         raise CommandError(f'{path} has no offsets of group "{group}"')

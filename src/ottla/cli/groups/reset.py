@@ -134,15 +134,15 @@ def _only(aims: dict[ResetTarget, bool]) -> ResetTarget:
 def _check_topics(aim: ResetTarget, topics: list[str] | None, all_topics: bool) -> None:
     if aim is ResetTarget.FILE:
         if topics or all_topics:
-            raise typer.BadParameter("--from-file names the partitions: leave --topic and --all-topics out")
+            raise typer.BadParameter("--from-file selects the partitions; do not use --topic or --all-topics with it")
     elif bool(topics) == all_topics:
-        raise typer.BadParameter("say which: --topic, or --all-topics for all that the group has committed")
+        raise typer.BadParameter("select topics with --topic, or all topics with committed offsets with --all-topics")
 
 
 async def _reset(admin: Admin, wish: ResetRequest, execute: bool, as_json: bool) -> None:
     group = (await admin.describe_groups([wish.group])).get(wish.group)
     if group is None and not wish.create:
-        raise CommandError(f'group "{wish.group}": there is no such group; --create makes one with these offsets')
+        raise CommandError(f'group "{wish.group}": the group does not exist; --create creates it with these offsets')
     if group is not None and group.members and execute:
         raise CommandError(_has_members(group))
     changes = await _plan(admin, wish)
@@ -152,12 +152,12 @@ async def _reset(admin: Admin, wish: ResetRequest, execute: bool, as_json: bool)
     else:
         _print_changes(changes)
     if not execute:
-        say("nothing was changed: --execute does it")
+        say("nothing was changed; add --execute to commit these offsets")
         if group is not None and group.members:
             say(f"--execute would fail now: {_has_members(group)}")
         return
     if not as_json and any(each.old is not None for each in changes):
-        say("to go back, keep this and give it to --from-file:")
+        say("to undo this, save the following offsets and pass them to --from-file:")
         print(offsets_as_csv(changes), end="")
     await _commit(admin, wish.group, changes)
     say(f"{count_text(len(changes), 'offset')} of group {wish.group} committed")
@@ -188,13 +188,13 @@ async def _plan(admin: Admin, wish: ResetRequest) -> list[OffsetChange]:
         log = ends[at]
         if log.first is None or log.end is None:
             if not wish.topics and wish.file is None:  # --all-topics: a committed offset of a deleted topic is no error
-                say(f"{at} is left out: {log.problem}")
+                say(f"{at} is skipped: {log.problem}")
                 continue
             raise CommandError(f"{at}: {log.problem}")
         old = committed.get(at)
         places.append(PartitionOffsets(at, None if old is None else old.offset, log.first, log.end))
     if not places:
-        raise CommandError(f'group "{wish.group}": it has committed nothing; name topics with --topic')
+        raise CommandError(f'group "{wish.group}": it has no committed offsets; select topics with --topic')
     if wish.aim is ResetTarget.TIME:
         times = await admin.offsets_for_time([place.at for place in places], wish.number)
         found = {at: each.offset for at, each in times.items()}
@@ -235,6 +235,6 @@ def _print_changes(changes: list[OffsetChange]) -> None:
     headings = ["partition", "committed", "new", "change", "log", "remark"]
     print_table(headings, rows[:ROWS_MAX], right=["committed", "new", "change"])
     if len(rows) > ROWS_MAX:
-        print(f"... and {len(rows) - ROWS_MAX} more; --json has them all")
+        print(f"... and {len(rows) - ROWS_MAX} more; --json shows all")
     moved = sum(not each.is_none for each in changes)
     print(f"{count_text(len(changes), 'partition')}, {moved} with another offset than before")

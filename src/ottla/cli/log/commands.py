@@ -115,14 +115,14 @@ def _segments(
     name = str(path)
     if path.exists() or check_name(name) is not None:
         if partition is not None or data is not None:
-            raise typer.BadParameter("--partition and --data are for the name of a topic, not for a path")
+            raise typer.BadParameter("--partition and --data need the name of a topic, not a path")
         found = find_segments(path)
     else:
         directories = topic_directories(name, data or default_data_dir(), partition, bootstrap)
         chosen = directories if all_replicas else one_replica_each(directories)
         found = [segments for each in chosen for segments in find_segments(each)]
     if not found:
-        raise CommandError(f"{path} has no segment files: they are named by 20 digits and .log")
+        raise CommandError(f"{path} has no segment files, whose names are 20 digits and .log")
     return found
 
 
@@ -227,6 +227,6 @@ def _print_problem(problem: Problem, as_json: bool) -> None:
     if as_json:
         print_json(_problem_json(problem))
     elif problem.kind == "unfinished":
-        print(f"unfinished end: {problem} (a write that was under way; a broker cuts it off when it starts)")
+        print(f"unfinished end: {problem} (an interrupted write; the broker truncates it at its start)")
     else:
         print(f"{problem.kind}: {problem}")

@@ -117,9 +117,9 @@ def _batch_at(fd: int, path: Path, position: int, size: int, expected: int) -> S
         return "the file ends inside a batch header"
     header = read_header(head)
     if header.magic != MAGIC:
-        return f"the magic byte is {header.magic}, not {MAGIC}"
+        return f"the magic byte is {header.magic}, expected {MAGIC}"
     if not HEADER_BYTES <= header.size_bytes <= BATCH_BYTES_MAX:
-        return f"a batch cannot have {header.size_bytes} bytes"
+        return f"invalid batch size of {header.size_bytes} bytes"
     if header.base_offset < expected or header.last_offset_delta < 0:
         return f"offsets {header.base_offset} to {header.last_offset} do not follow {expected - 1}"
     if position + header.size_bytes > size:
@@ -130,7 +130,7 @@ def _batch_at(fd: int, path: Path, position: int, size: int, expected: int) -> S
     if not crc_matches(data, header):
         return "the batch does not match its checksum"
     if header.base_offset > expected and _next_one_disagrees(fd, position + header.size_bytes, header, expected):
-        return f"the base offset is {header.base_offset} where {expected} belongs"
+        return f"the base offset is {header.base_offset}, expected {expected}"
     return ScannedBatch(path, position, header, data)
 
 

@@ -20,12 +20,14 @@ def topic_directories(name: str, data: Path, partition: int | None, bootstrap: s
     """Returns the directories of a topic's partitions, in partition order; in a cluster, those of all replicas."""
     if not data.is_dir():
         raise CommandError(
-            f"{name} is neither a file nor a directory, and there is no data directory {data} to look for a topic in: "
-            "name it with --data"
+            f"{name} is neither a file nor a directory, and there is no data directory {data} to look for a "
+            "topic in; choose it with --data"
         )
     identity = _id_in_catalog(name, data / CATALOG) if (data / CATALOG).exists() else _id_of_brokers(name, bootstrap)
     if identity is None:
-        raise CommandError(f"{name} is neither a file, nor a directory, nor a topic in {data}: see `ottla topics list`")
+        raise CommandError(
+            f"{name} is neither a file, nor a directory, nor a topic in {data}; `ottla topics list` lists the topics"
+        )
     found: list[tuple[int, Path]] = []
     for path in sorted(data.rglob(f"{identity.hex}-*")):
         number = path.name.rpartition("-")[2]
@@ -33,7 +35,7 @@ def topic_directories(name: str, data: Path, partition: int | None, bootstrap: s
             found.append((int(number), path))
     if not found:
         which = "" if partition is None else f" of partition {partition}"
-        raise CommandError(f"{data} has no files{which} of the topic {name}: --data names another directory")
+        raise CommandError(f"{data} has no files{which} of the topic {name}; choose another directory with --data")
     return [path for _, path in sorted(found, key=lambda each: each[0])]
 
 

@@ -95,7 +95,10 @@ def _say_who_waits(bootstrap: str, topics: list[str], group: str | None) -> None
 
     for topic, waited_for in groups_that_wait(bootstrap, topics).items():
         if waited_for != group:
-            say(f"retention of {topic} waits for the group {waited_for}; --group {waited_for} says it is archived")
+            say(
+                f"retention of {topic} waits for the group {waited_for}; use --group {waited_for} to commit "
+                "the archived offsets to it"
+            )
 
 
 def _report(batches: Iterator[ArchivedBatch], *, as_json: bool) -> None:
@@ -103,7 +106,7 @@ def _report(batches: Iterator[ArchivedBatch], *, as_json: bool) -> None:
     for batch in batches:
         rows, size_bytes, count = rows + batch.rows, size_bytes + batch.size_bytes, count + 1
         for at, each in batch.lost.items():
-            say(f"LOST: {at} offsets {each} were gone from the broker before they were archived")
+            say(f"LOST: {at} offsets {each} were deleted on the broker before they were archived")
         if as_json:
             print_json(_batch_as_json(batch))
             continue
@@ -149,13 +152,13 @@ def verify(
             shown = verdict.findings[:FINDINGS_MAX]
             print_table(["finding", "where", "what"], [(each.kind, each.where, each.text) for each in shown])
             if len(verdict.findings) > FINDINGS_MAX:
-                print(f"... and {len(verdict.findings) - FINDINGS_MAX} more; --json has them all")
+                print(f"... and {len(verdict.findings) - FINDINGS_MAX} more; --json shows all")
         print(
             f"{count_text(verdict.file_count, 'file')}, {count_text(verdict.rows, 'record')}, "
             f"{count_text(verdict.offsets, 'offset')}: {count_text(len(verdict.faults), 'fault')}"
         )
     if verdict.faults:
-        raise CommandError(f"the archive {directory} is not whole")
+        raise CommandError(f"the archive {directory} is incomplete or damaged")
 
 
 @commands.command("show")

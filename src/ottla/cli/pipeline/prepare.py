@@ -17,6 +17,6 @@ def prepare(
     with failures_in_words():
         from ottla.spark.jvm.class_archive import prepare as make
 
-        say("running Spark once, to see what it loads ...")
+        say("running Spark once to record the classes that it loads ...")
         place = make(again=again)
-    print(f"{place}, {size_text(place.stat().st_size)}: local sessions use it")
+    print(f"{place}, {size_text(place.stat().st_size)}; local sessions will use it")

@@ -60,7 +60,7 @@ def sessions(
     """Computes sessions and counts page views by event time, and writes each result to topics exactly once."""
     for option, text in (("--gap", gap), ("--window", window), ("--late", late)):
         if not _INTERVAL.fullmatch(text):
-            raise typer.BadParameter(f'"{text}" is not an interval, as 30 seconds or 10 minutes', param_hint=option)
+            raise typer.BadParameter(f'"{text}" is not an interval such as 30 seconds or 10 minutes', param_hint=option)
     run(_check_topic(bootstrap, topic))
     with spark_session("sessions", master, conf) as spark:
         from ottla.spark.jobs.sessions import SessionTopics, session_outputs, start_output

@@ -114,5 +114,5 @@ def parse_settings(settings: list[str] | None) -> dict[str, str]:
 def _setting(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise typer.BadParameter(f'"{text}" is no NAME=VALUE', param_hint="--conf")
+        raise typer.BadParameter(f'"{text}" is not NAME=VALUE', param_hint="--conf")
     return name, value

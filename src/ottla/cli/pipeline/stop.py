@@ -31,7 +31,7 @@ class StopRequest:
         if self.is_wanted:
             raise KeyboardInterrupt
         self.is_wanted = True
-        say("ending after what has begun; again: at once")
+        say("stopping after the current batch; interrupt again to stop immediately")
 
 
 @contextlib.contextmanager

@@ -98,10 +98,10 @@ def _report_snapshot(made: Snapshot | None, table: str, duration_s: float, *, as
     speed = made.changes / duration_s if duration_s else 0.0
     say(f"{count_text(made.changes, 'change')}  {speed:,.0f} changes/s  {duration_s:.2f} s")
     if made.bad_records:
-        say(f"{count_text(made.bad_records, 'record')} set aside, with the reasons: {table}/{made.dead_letters}")
+        say(f"{count_text(made.bad_records, 'record')} set aside with their reasons in {table}/{made.dead_letters}")
     late = {partition: offset for partition, offset in made.begins.items() if offset}
     if late:
-        say(f"INCOMPLETE: the history begins at {_offsets_text(late)}")
+        say(f"INCOMPLETE: the history starts at {_offsets_text(late)}")
     print(f"snapshot {made.number}: {count_text(made.rows, 'row')}, up to {_offsets_text(made.covers)}")
     print(f"{table}/{made.path}")
 
@@ -198,7 +198,7 @@ def _history(topic: str, archive: str | None, bootstrap: str | None) -> History:
 
 def _check_history(archive: str | None, offline: bool) -> None:
     if offline and archive is None:
-        raise typer.BadParameter("--offline reads only the archive: name it with --archive", param_hint="--offline")
+        raise typer.BadParameter("--offline reads only the archive; choose it with --archive", param_hint="--offline")
 
 
 def check_point(text: str) -> None:
@@ -238,11 +238,14 @@ def _report_restored(restored: RestoredTable, path: str, duration_s: float, *, a
         right=["offsets"],
     )
     if restored.bad_records:
-        say(f"{count_text(restored.bad_records, 'record')} left out that are no changes")
+        say(f"{count_text(restored.bad_records, 'record')} skipped that are not changes")
     if snapshot is not None and any(snapshot.begins.values()):
-        say("INCOMPLETE: the snapshot was made of a log whose beginning was gone")
+        say("INCOMPLETE: the start of the log was already deleted when the snapshot was taken")
     cut = {at.partition: offset for at, offset in restored.cut.items()}
-    print(f"{count_text(restored.row_count, 'row')} as before {_offsets_text(cut)}, in {duration_s:.2f} s: {path}")
+    print(
+        f"{count_text(restored.row_count, 'row')} restored to the state before {_offsets_text(cut)}, in "
+        f"{duration_s:.2f} s: {path}"
+    )
 
 
 def _restored_as_json(restored: RestoredTable, path: str) -> dict[str, Any]:

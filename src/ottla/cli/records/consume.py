@@ -86,10 +86,10 @@ def consume(
     if sum((from_beginning, offset is not None, since is not None)) > 1:
         raise typer.BadParameter("choose one of --from-beginning, --offset and --since")
     if group is not None and (partition or offset is not None or since is not None):
-        reason = "the group says which partitions are read, and from where (`ottla groups reset` moves it)"
-        raise typer.BadParameter(f"--group goes without --partition, --offset and --since: {reason}")
+        reason = "the group determines the partitions and offsets (`ottla groups reset` changes them)"
+        raise typer.BadParameter(f"--group cannot be combined with --partition, --offset or --since: {reason}")
     if group is None and instance_id is not None:
-        raise typer.BadParameter("--instance-id goes with --group")
+        raise typer.BadParameter("--instance-id needs --group")
     try:
         start = Start(from_beginning, offset, None if since is None else since_ms(since, time.time_ns() // 1_000_000))
         part = to_json_line if as_json else compile_format(format_, null=b"NULL" if show_null else b"")
@@ -164,9 +164,9 @@ def offsets_in_range(
         wanted = offset if offset >= 0 else max(begin, end + offset)
         chosen[at] = min(max(wanted, begin), end)
         if wanted > end:
-            tell(f"{at} ends at {end}, before offset {offset}: only new records of it are read")
+            tell(f"{at} ends at {end}, before offset {offset}; reading only its new records")
         elif wanted < begin:
-            tell(f"{at} begins at {begin}: the records from offset {offset} on are gone")
+            tell(f"{at} starts at {begin}; the records before it, from offset {offset} on, were deleted")
     return chosen
 
 

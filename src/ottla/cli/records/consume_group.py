@@ -70,15 +70,18 @@ class _Printer:
 
     def assigned(self, partitions: list[TopicPartition]) -> None:
         """Reports an assignment."""
-        say(f'group "{self._group}": reads {_names(partitions)}')
+        say(f'group "{self._group}": assigned {_names(partitions)}')
 
     def revoked(self, partitions: list[TopicPartition]) -> None:
         """Reports partitions revoked from this member."""
-        say(f'group "{self._group}": gives up {_names(partitions)}')
+        say(f'group "{self._group}": revoked {_names(partitions)}')
 
     def lost(self, partitions: list[TopicPartition]) -> None:
         """Reports partitions lost without a chance to commit."""
-        say(f'group "{self._group}": has lost {_names(partitions)}; what was printed since the last commit comes again')
+        say(
+            f'group "{self._group}": lost {_names(partitions)}; records printed since the last commit may be '
+            "printed again"
+        )
 
     async def print_all(self) -> None:
         """Prints records until a limit is reached."""

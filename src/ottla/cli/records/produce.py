@@ -158,8 +158,8 @@ def _check_json_alone(
 ) -> None:
     if key_separator is not None or key is not None or delimiter != "\\n" or not lines or empty_is_null:
         raise ValueError(
-            "--json-lines goes without --key-separator, --key, --delimiter, --whole-files and --empty-as-null: "
-            "the JSON says what is the key, and null is null"
+            "--json-lines cannot be combined with --key-separator, --key, --delimiter, --whole-files or "
+            "--empty-as-null; the JSON contains the key and null values"
         )
 
 
@@ -188,7 +188,7 @@ def check_inputs(files: list[Path]) -> None:
         except OSError as failure:
             raise CommandError(f"{_name(path)}: {failure.strerror}") from failure
         if stat.S_ISDIR(mode):
-            raise CommandError(f"{_name(path)} is a directory; name the files to send")
+            raise CommandError(f"{_name(path)} is a directory; give the files to send")
         if path != STDIN and not os.access(path, os.R_OK):
             raise CommandError(f"{path}: Permission denied")
 
@@ -250,7 +250,9 @@ async def _send_all(producer: Producer, topic: str, source: Source, partition: i
                 except RecordTooLargeError:
                     limit = size_text(RECORD_BYTES_MAX)
                     where = f"{_name(path)}, record {number}"
-                    raise CommandError(f"{where}: it has {size_text(len(data))}, more than {limit}") from None
+                    raise CommandError(
+                        f"{where}: the record has {size_text(len(data))}, more than the limit of {limit}"
+                    ) from None
     await producer.flush()
 
 

@@ -84,7 +84,7 @@ def compile_format(text: str, *, null: bytes = b"") -> Part:
         elif piece[1:] in fields:
             parts.append(fields[piece[1:]])
         else:
-            raise ValueError(f'the format has "{piece}"; it knows {FIELDS_HELP}')
+            raise ValueError(f'unknown "{piece}" in the format; the fields are {FIELDS_HELP}')
     if not plain.endswith(("\n", "\0")):
         parts.append(_literal(b"\n"))
     return lambda record: b"".join([part(record) for part in parts])

@@ -35,7 +35,7 @@ def unescape(text: str) -> bytes:
     try:
         return text.encode().decode("unicode_escape").encode("latin-1")
     except UnicodeError:
-        raise ValueError(f'"{text}" has a backslash escape that is not one, as \\n, \\t, \\0, \\x1f or \\\\') from None
+        raise ValueError(f'"{text}" contains an unknown backslash escape; use \\n, \\t, \\0, \\x1f or \\\\') from None
 
 
 def parse_headers(entries: list[str]) -> Headers:
@@ -44,7 +44,7 @@ def parse_headers(entries: list[str]) -> Headers:
     for entry in entries:
         name, separator, value = entry.partition("=")
         if not separator or not name:
-            raise ValueError(f"a header is NAME=VALUE, not {entry!r}")
+            raise ValueError(f"a header must be NAME=VALUE, not {entry!r}")
         found.append((name, value.encode()))
     return tuple(found)
 
@@ -80,11 +80,11 @@ def json_parser(headers: Headers) -> Parse:
         except ValueError as mistake:
             raise ValueError(f"it is not JSON: {mistake}") from None
         if not isinstance(entry, dict):
-            raise ValueError('it is not a JSON object, as {"key": "k", "value": "v"}')
+            raise ValueError('it is not a JSON object such as {"key": "k", "value": "v"}')
         if unknown := sorted(set(entry) - JSON_FIELDS - JSON_IGNORED):
             raise ValueError(f'the field "{unknown[0]}" is not one of {", ".join(sorted(JSON_FIELDS))}')
         if "value" not in entry:
-            raise ValueError('the field "value" is missing; null makes a record without a value')
+            raise ValueError('the field "value" is missing; use null for a record without a value')
         own = _json_headers(entry.get("headers"))
         return ParsedRecord(
             _json_data(entry.get("key")),

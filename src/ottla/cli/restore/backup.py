@@ -54,7 +54,7 @@ def postgres(
                 for old in kept.removed:
                     say(f"removed the backup {old.name}")
                 if kept.trimmed_before is not None:
-                    say(f"the log begins at offset {kept.trimmed_before} now")
+                    say(f"the log now starts at offset {kept.trimmed_before}")
         return taken
 
     taken = run_postgres(work())

@@ -112,7 +112,7 @@ def _wanted(at: str | None, before: bool, timeline: int | None, backup: str | No
     from ottla.connect.postgres_wal.targets import parse_target
 
     if before and at is None:
-        raise typer.BadParameter("--before says how --at is meant; name the moment with --at")
+        raise typer.BadParameter("--before needs --at")
     try:
         target = None if at is None else parse_target(at)
     except ValueError as wrong:
@@ -122,7 +122,7 @@ def _wanted(at: str | None, before: bool, timeline: int | None, backup: str | No
 
 
 def _tell(restored: RestoredCluster, directory: Path) -> None:
-    print(f"laid down {directory} from the backup {restored.backup.name}, timeline {restored.timeline}")
+    print(f"restored {directory} from the backup {restored.backup.name}, timeline {restored.timeline}")
     for note in restored.notes:
         print(f"note: {note}")
     for oid, place in restored.tablespaces.items():
@@ -150,15 +150,16 @@ def _start(
             if user is None
             else f"su -s /bin/sh {shlex.quote(user.name)} -c {shlex.quote(shlex.join(command))}"
         )
-        print(f"to start it, with PostgreSQL {version} and as a user that is not root:\n\n    {words}\n")
+        print(f"to start it with PostgreSQL {version}, as a user other than root, run:\n\n    {words}\n")
         return
     if program is None:
         raise CommandError(
-            f"there is no pg_ctl of PostgreSQL {version} here, and another version cannot read this directory. "
-            f"Install it (apt-get install postgresql-{version}), or put it on the PATH; then: {shlex.join(command)}"
+            f"pg_ctl of PostgreSQL {version} was not found, and another version cannot read this directory. "
+            f"Install it (apt-get install postgresql-{version}), or put it on the PATH; then run: "
+            f"{shlex.join(command)}"
         )
-    say("starting it; it replays the log")
+    say("starting the server, which replays the log")
     ended = start_and_wait(command, directory, user)
     if ended is not None:
         raise CommandError(ended)
-    print(f"it runs, recovered up to {at or 'the end of the log, ' + lsn_text(restored.log_end)}")
+    print(f"the server is running, recovered up to {at or 'the end of the log, ' + lsn_text(restored.log_end)}")

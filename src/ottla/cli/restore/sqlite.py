@@ -51,8 +51,8 @@ def sqlite(
             done = restore(readable, to, moment, force=force, check=check)
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(done.time_ms / 1000))
     print(
-        f"{to}: as after transaction {done.transaction}, {when}; {count_text(done.database_pages, 'page')}, "
-        f"a snapshot and {count_text(done.replayed, 'transaction')}"
+        f"{to}: restored to the state after transaction {done.transaction}, {when}; "
+        f"{count_text(done.database_pages, 'page')}, a snapshot and {count_text(done.replayed, 'transaction')}"
     )
 
 
@@ -68,7 +68,7 @@ def _opened(wal: str, log: str, archive: str | None, *, without_log: bool) -> It
     try:
         handle = SyncLog.open(wal, log)
     except LogNotFoundError as missing:
-        raise CommandError(f'there is no log "{log}" on {wal}: see `ottla topics list`') from missing
+        raise CommandError(f'there is no log "{log}" on {wal}; `ottla topics list` lists the logs') from missing
     with handle:
         if archive is None:
             yield handle
@@ -94,4 +94,4 @@ def _moment(at: str | None) -> RestorePoint:
     try:
         return RestorePoint(time_ms=since_ms(at, time.time_ns() // 1_000_000))
     except ValueError as wrong:
-        raise typer.BadParameter(f"{wrong}, nor the number of a transaction") from None
+        raise typer.BadParameter(f"{wrong}, nor a transaction number") from None

@@ -37,7 +37,7 @@ def sql(
         Path | None, typer.Option("--file", "-f", help="Read the statements from this file.", show_default=False)
     ] = None,
     once: Annotated[
-        bool, typer.Option("--once", "--available-now", help="Process what the topics contain now, and exit.")
+        bool, typer.Option("--once", "--available-now", help="Process the existing records of the topics, and exit.")
     ] = False,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Stop after this many rows.")] = None,
     start: Annotated[
@@ -129,7 +129,7 @@ def _text(statements: str | None, file: Path | None) -> str | None:
         try:
             return file.read_text(encoding="utf-8")
         except UnicodeDecodeError:
-            raise CommandError(f"{file} is not a text") from None
+            raise CommandError(f"{file} is not a text file") from None
     if statements is None and not os.isatty(0):
         return sys.stdin.read()
     return statements

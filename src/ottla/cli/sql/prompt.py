@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 FIRST, MORE = "sql> ", "...> "
 HISTORY_MAX = 1000
 LEAVING = ("exit", "quit", "\\q")
-HELP = """SELECT ... FROM topic            rows as they come, until Ctrl-C
+HELP = """SELECT ... FROM topic            rows as they arrive, until Ctrl-C
 CREATE STREAM name (column type, ...) WITH (topic = '...', format = 'json')
 CREATE STREAM | TABLE name AS SELECT ...
-INSERT INTO topic SELECT ...     both run while this prompt is there
+INSERT INTO topic SELECT ...     both run until this prompt ends
 SHOW STREAMS | TABLES | TOPICS | QUERIES, DESCRIBE name, DROP STREAM | TABLE | QUERY name, RESUME [name]
 exit                             or Ctrl-D"""
 
@@ -33,7 +33,7 @@ def prompt(context: Context, showing: DisplayOptions, directory: Path, read: Cal
     from ottla.spark.sql.parser import parse
 
     interrupts.ends_if_stuck = False
-    say('statements end with ";"; "help" says which there are')
+    say('end statements with ";"; "help" lists them')
     with history(directory):
         for text in statements(read):
             if text.strip().lower().rstrip(";").strip() == "help":

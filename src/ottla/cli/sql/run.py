@@ -94,7 +94,7 @@ def _tell_bad(context: Context, name: str, count: int) -> None:
         from ottla.spark.sql.definitions import dead_letters_of
 
         topic = known.dead_letters if known is not None else dead_letters_of(name, context.dead_letters)
-        place = f"see topic {topic} for the reasons" if topic is not None else "they are left out"
+        place = f"see topic {topic} for the reasons" if topic is not None else "they are skipped"
         say(f"{count_text(count, 'record')} of {name} did not parse: {place}")
 
 
@@ -139,7 +139,7 @@ def _display(mode: str, keys: Sequence[str], showing: DisplayOptions) -> RowStre
 
 def _tell_trouble(context: Context, news: Progress) -> None:
     if news.late:
-        say(f"{count_text(news.late, 'row')} came later than the watermark allows, and were left out")
+        say(f"{count_text(news.late, 'row')} arrived later than the watermark allows and were dropped")
     for name, count in news.bad.items():
         _tell_bad(context, name, count)
 

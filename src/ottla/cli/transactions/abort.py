@@ -58,9 +58,9 @@ def abort(
     place = (topic, partition, start_offset)
     is_hanging = any(each is not None for each in place)
     if is_hanging == (name is not None) or (is_hanging and None in place):
-        raise typer.BadParameter("name a transactional id, or --topic, --partition and --start-offset")
+        raise typer.BadParameter("give a transactional id, or --topic, --partition and --start-offset")
     if is_hanging and fence:
-        raise typer.BadParameter("--fence goes with a transactional id")
+        raise typer.BadParameter("--fence needs a transactional id")
 
     async def work() -> AbortOutcome:
         from ottla.client import Admin
@@ -79,7 +79,7 @@ def abort(
     else:
         print("\n".join(done.sentences))
     if not execute:
-        say("nothing was changed: --execute does it")
+        say("nothing was changed; add --execute to abort it")
 
 
 # -- by its transactional id -------------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ def _check_can_be_aborted(found: TransactionDescription, fence: bool) -> None:
     """Raises FailedError if there is nothing to abort, or if the commit is decided, which is final."""
     name = found.transactional_id
     if found.state == "PrepareCommit":
-        raise CommandError(f'transactional id "{name}": it is decided to be committed, which nothing can undo')
+        raise CommandError(f'transactional id "{name}": its commit is already decided and cannot be undone')
     if not found.is_open and not fence:
         raise CommandError(f'transactional id "{name}": no transaction is open (it is {found.state})')
 
@@ -112,7 +112,7 @@ def _check_can_be_aborted(found: TransactionDescription, fence: bool) -> None:
 def _sentence(found: TransactionDescription) -> str:
     who = f"producer {found.producer_id}, epoch {found.producer_epoch}"
     if not found.is_open:
-        return f"nothing is open; {who} is to be fenced"
+        return f"no transaction is open; {who} will be fenced"
     where = ", ".join(map(str, found.partitions[:10])) + (", ..." if len(found.partitions) > 10 else "")
     count = count_text(len(found.partitions), "partition")
     return f"to be aborted: the transaction of {who} in {count}{': ' if where else ''}{where}"
@@ -126,8 +126,8 @@ async def _abort_hanging(admin: Admin, topic: str, partition: int, start_offset:
     coordinated = await admin.coordinated_by(found)
     if coordinated is not None:
         raise CommandError(
-            f'{found.at}: the transaction belongs to transactional id "{coordinated.transactional_id}", whose '
-            f"coordinator ends it everywhere: ottla transactions abort {coordinated.transactional_id}"
+            f'{found.at}: the transaction belongs to transactional id "{coordinated.transactional_id}"; abort '
+            f"it in all partitions with: ottla transactions abort {coordinated.transactional_id}"
         )
     who = f"producer {found.producer_id}, epoch {found.producer_epoch}"
     sentences = [f"to be aborted: the transaction of {who}, in {found.at} from offset {found.first_offset} on"]
@@ -147,5 +147,5 @@ async def _find(admin: Admin, topic: str, partition: int, start_offset: int) -> 
         if state.first_offset == start_offset:
             return open_transaction(at, state)
     begin = sorted(state.first_offset for state in states if state.first_offset is not None)
-    there = f"; there are open ones from {', '.join(map(str, begin))} on" if begin else ""
+    there = f"; open transactions begin at {', '.join(map(str, begin))}" if begin else ""
     raise CommandError(f"{at}: no open transaction begins at {start_offset}{there}")

@@ -70,11 +70,11 @@ def list_transactions(
     least_ms = _least_ms(min_duration)
     if hanging:
         if state:
-            raise typer.BadParameter("a hanging transaction has no state: nobody coordinates it")
+            raise typer.BadParameter("a hanging transaction has no state, because no coordinator knows it")
         _list_hanging(topic or [], producer_id or [], least_ms, as_json, bootstrap)
         return
     if topic:
-        raise typer.BadParameter("--topic goes with --hanging; `describe` shows the partitions of a transaction")
+        raise typer.BadParameter("--topic needs --hanging; `describe` shows the partitions of a transaction")
     _list_coordinated(_states(state or []), producer_id or [], least_ms, as_json, bootstrap)
 
 
@@ -88,7 +88,7 @@ def _states(names: list[str]) -> list[str]:
     known = {state.lower(): state for state in STATES}
     for name in names:
         if name.lower() not in known:
-            raise typer.BadParameter(f'"{name}" is not a state; they are {", ".join(STATES)}')
+            raise typer.BadParameter(f'"{name}" is not a state; the states are {", ".join(STATES)}')
     return [known[name.lower()] for name in names]
 
 
@@ -158,7 +158,7 @@ def _list_hanging(
     else:
         _print_hanging(wanted, now_ms)
     for at, why in sorted(unknown.items()):
-        say(f"{at} could not be asked: {why}")
+        say(f"could not query {at}: {why}")
 
 
 async def _partitions(admin: Admin, topics: list[tuple[str, list[int] | None]]) -> list[tuple[str, int]]:
@@ -191,8 +191,9 @@ def _print_hanging(found: list[OpenTransaction], now_ms: int) -> None:
     if found:
         first = found[0]
         say(
-            "readers of committed records get nothing behind a start offset. To end one: ottla transactions abort "
-            f"--topic {first.topic} --partition {first.partition} --start-offset {first.first_offset}"
+            "consumers with read_committed cannot read past these start offsets. To abort one: ottla "
+            f"transactions abort --topic {first.topic} --partition {first.partition} --start-offset "
+            f"{first.first_offset}"
         )
 
 
@@ -232,9 +233,9 @@ def _print(described: TransactionDescription, open_for_ms: int | None, partition
     print(f"producer {described.producer_id}, epoch {described.producer_epoch}")
     timeout = duration_text(described.timeout_ms / 1000)
     if open_for_ms is None:
-        print(f"no open transaction; the time-out of its transactions is {timeout}")
+        print(f"no open transaction; the timeout of its transactions is {timeout}")
         return
-    print(f"open for {_duration(open_for_ms)}, of {timeout} that it has")
+    print(f"open for {_duration(open_for_ms)}, timeout {timeout}")
     rows = [
         (
             f"{each['topic']}-{each['partition']}",
@@ -244,7 +245,7 @@ def _print(described: TransactionDescription, open_for_ms: int | None, partition
     ]
     print_table(["partition", "start offset"], rows[:ROWS_MAX], right=["start offset"])
     if len(rows) > ROWS_MAX:
-        print(f"... and {len(rows) - ROWS_MAX} more; --json has them all")
+        print(f"... and {len(rows) - ROWS_MAX} more; --json shows all")
     print(count_text(len(rows), "partition"))
 
 

@@ -17,9 +17,11 @@ if TYPE_CHECKING:
     from ottla.broker.app import BrokerSettings
 
 NEEDED = {
-    "node.id": "the number of this broker, which no other broker of the cluster has",
-    "ottla.coordination": "where the brokers of the cluster meet, etcd:HOST:PORT,.../NAME, zookeeper:HOST:PORT,.../NAME"
-    " or, on one machine, sqlite:DIRECTORY",
+    "node.id": "the id of this broker, unique in the cluster",
+    "ottla.coordination": (
+        "the coordination store of the cluster: etcd:HOST:PORT,.../NAME, zookeeper:HOST:PORT,.../NAME or, on one "
+        "machine, sqlite:DIRECTORY"
+    ),
 }
 """Settings that a broker of a cluster must have because no default is possible, with their meanings."""
 
@@ -51,10 +53,10 @@ def broker(
     """
     if context.invoked_subcommand is not None:
         if config is not None:
-            raise typer.BadParameter(f"--config is not for `ottla broker {context.invoked_subcommand}`")
+            raise typer.BadParameter(f"--config cannot be used with `ottla broker {context.invoked_subcommand}`")
         return
     if config is None:
-        raise typer.BadParameter("say which broker: --config FILE")
+        raise typer.BadParameter("give the broker's configuration file: --config FILE")
     log_to_stderr(log_level)
     settings = settings_from(None, port, data, None, config)
     if advertise is not None:

@@ -52,7 +52,7 @@ class BrokerChild:
             if loop.time() - began_s > LONG_LIFE_S:
                 pause_s = PAUSE_S
             log.error(
-                "broker %d ended: %s. The others go on; it is started again in %.0f s", self._number, reason, pause_s
+                "broker %d ended: %s. The other brokers continue; it restarts in %.0f s", self._number, reason, pause_s
             )
             await self._sleep(pause_s)
             pause_s = min(PAUSE_MAX_S, pause_s * 2)
@@ -63,7 +63,7 @@ class BrokerChild:
         try:
             process = await self._spawn()
         except OSError as failure:
-            return f"no process could be started: {failure.strerror}"
+            return f"could not start a process: {failure.strerror}"
         self._process = process
         assert process.stdout is not None
         assert process.stderr is not None
@@ -97,7 +97,7 @@ class BrokerChild:
             if not text.startswith(READY):
                 continue
             if self.address.done():
-                log.warning("broker %d serves again", self._number)
+                log.warning("broker %d is serving again", self._number)
             else:
                 self.address.set_result(text.removeprefix(READY))
 
@@ -133,4 +133,4 @@ class BrokerChild:
 def _how(code: int) -> str:
     if code < 0:
         return f"killed by {signal.Signals(-code).name}"
-    return f"exit code {code}, see its messages above"
+    return f"exit code {code}; see its messages above"

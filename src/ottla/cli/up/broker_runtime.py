@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 READY = "ottla ready bootstrap="
 ALL_ADDRESSES = ("0.0.0.0", "::", "")
 ADVERTISES_LOOPBACK = (
-    "this broker listens on every address (%s) but tells clients to connect to %s, so that clients on other machines "
-    "cannot use it: give an address that they can reach with --advertise HOST, or with advertised.listeners in the "
+    "this broker listens on every address (%s) but advertises %s, so clients on other machines cannot connect "
+    "to it; set an address that they can reach with --advertise HOST, or with advertised.listeners in the "
     "configuration file"
 )
 STDIN_CLOSED = "the end of its parent"
@@ -40,7 +40,7 @@ def log_to_stderr(level: str) -> None:
     """Sends log messages to stderr."""
     number = logging.getLevelNamesMapping().get(level.upper())
     if number is None:
-        raise typer.BadParameter(f"--log-level is debug, info, warning or error, not {level}")
+        raise typer.BadParameter(f"--log-level must be debug, info, warning or error, not {level}")
     logging.basicConfig(level=number, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
 
 
@@ -80,7 +80,7 @@ async def _serve(settings: BrokerSettings, ends_with_stdin: bool) -> None:
         await _stop_at_end_of_stdin(stopped)
     running = await _started(settings, stopped)
     if running is None:
-        log.info("stopped on %s, before it served", stopped.result())
+        log.info("stopped on %s before serving", stopped.result())
         return
     _calm_collector()
     for warning in running.warnings:
@@ -93,10 +93,10 @@ async def _serve(settings: BrokerSettings, ends_with_stdin: bool) -> None:
     if running.wal_server is not None:
         log.info("append stream at %s", running.wal_server)
     say_ready(running.bootstrap)
-    notify_service("READY=1", f"STATUS=serves at {running.bootstrap}")
+    notify_service("READY=1", f"STATUS=serving at {running.bootstrap}")
     reason = await stopped
     log.info("stopping on %s", reason)
-    notify_service("STOPPING=1", "STATUS=hands over and makes everything durable")
+    notify_service("STOPPING=1", "STATUS=handing over and syncing all data")
     await running.stop()
     log.info("stopped")
 
@@ -139,7 +139,7 @@ async def _start(settings: BrokerSettings) -> RunningBroker:
     except (BadSettingsError, DirectoryInUseError, UnusableDirectoryError) as failure:
         raise CommandError(str(failure)) from failure
     except socket.gaierror as failure:
-        raise CommandError(f"the address {settings.host} is not known: {failure.strerror}") from failure
+        raise CommandError(f"the address {settings.host} is unknown: {failure.strerror}") from failure
     except OSError as failure:
         raise CommandError(_os_sentence(settings, failure)) from failure
 
@@ -147,11 +147,11 @@ async def _start(settings: BrokerSettings) -> RunningBroker:
 def _os_sentence(settings: BrokerSettings, failure: OSError) -> str:
     where = f"{settings.host}:{settings.port}"
     if failure.errno == errno.EADDRINUSE:
-        return f"{where} is already in use, perhaps by another broker: stop that one, or choose another --port"
+        return f"{where} is already in use, perhaps by another broker; stop that broker, or choose another --port"
     if failure.errno == errno.EADDRNOTAVAIL:
-        return f"this machine does not have the address {settings.host}: choose another --host"
+        return f"this machine does not have the address {settings.host}; choose another --host"
     if failure.errno == errno.EACCES and failure.filename is None and settings.port < 1024:
-        return f"port {settings.port} is reserved for the administrator: choose one above 1023 with --port"
+        return f"port {settings.port} is reserved for the administrator; choose one above 1023 with --port"
     reason = (failure.strerror or str(failure)).lower()
     path = failure.filename or settings.data_dir
     return f"the data directory {settings.data_dir} cannot be used: {path}: {reason}; choose another one with --data"
@@ -188,4 +188,4 @@ def say_ready(bootstrap: str) -> None:
     try:
         print(f"{READY}{bootstrap}", flush=True)
     except BrokenPipeError:
-        log.warning("nobody reads the line that says where this broker serves: %s", bootstrap)
+        log.warning("could not write the ready line to stdout; serving at %s", bootstrap)

@@ -46,12 +46,18 @@ class Cluster:
     def __init__(self, settings: BrokerSettings, count: int, log_level: str) -> None:
         data = Path(settings.data_dir).absolute()
         if settings.port and settings.port + count - 1 > PORT_MAX:
-            raise CommandError(f"{count} brokers from port {settings.port} on need more ports than there are")
+            raise CommandError(
+                f"there are not enough ports from {settings.port} on for {count} brokers; choose a lower --port"
+            )
         for name in (METRICS_PORT, WAL_PORT):
             if port_of(settings, name, count) > PORT_MAX:
-                raise CommandError(f"{count} brokers need more ports than there are: choose a lower {name}")
+                raise CommandError(
+                    f"there are not enough ports from {name} on for {count} brokers; choose a lower {name}"
+                )
         if settings.inter_broker is not None:
-            raise CommandError("a file with inter.broker.listener.name is for one broker: start it with `ottla broker`")
+            raise CommandError(
+                "a file with inter.broker.listener.name configures a single broker; start it with `ottla broker`"
+            )
         self._settings = settings
         refused = parse_broker_config(settings.properties)
         if isinstance(refused, Refused):
@@ -61,8 +67,8 @@ class Cluster:
         if settings.fault_file is not None:
             self._arguments += ["--fault-file", settings.fault_file]
         log.warning(
-            "all %d brokers are on this machine: the rule that no two copies of a partition share a machine is off "
-            "(ottla.host.shared=true), and what this machine loses is lost",
+            "all %d brokers are on this machine, so replicas of a partition may share it "
+            "(ottla.host.shared=true); data that this machine loses is lost",
             count,
         )
         log.info("data in %s", data)

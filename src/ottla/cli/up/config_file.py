@@ -34,7 +34,7 @@ OURS = table(
         ConfigKey(ADVERTISED, ConfigType.STRING, None, "Where clients and brokers connect.", dynamic=False),
         ConfigKey(INTER_BROKER, ConfigType.STRING, None, "The listener for the other brokers.", dynamic=False),
         ConfigKey(PROTOCOLS, ConfigType.STRING, None, "NAME:PLAINTEXT for each listener.", dynamic=False),
-        ConfigKey(CONTROLLERS, ConfigType.STRING, None, "Listeners to leave out.", dynamic=False),
+        ConfigKey(CONTROLLERS, ConfigType.STRING, None, "Listeners to ignore.", dynamic=False),
         ConfigKey("log.dirs", ConfigType.STRING, None, "The data directory.", dynamic=False),
         ConfigKey("log.dir", ConfigType.STRING, None, "The data directory.", dynamic=False),
         ConfigKey(BROKER_ID, ConfigType.INT, None, "Kafka's former name of node.id.", dynamic=False),
@@ -101,11 +101,11 @@ def _split(values: dict[str, str], path: Path) -> FileSettings:
     listeners = parse_listeners(values, path)
     data_dir = values.get("log.dirs") or values.get("log.dir")
     if data_dir is not None and "," in data_dir:
-        raise CommandError(f"{path}: log.dirs names several directories; a broker has one")
+        raise CommandError(f"{path}: log.dirs has several directories; a broker supports only one")
     properties = {name: value for name, value in values.items() if name not in OURS}
     broker_id = values.get(BROKER_ID, "-1").strip()
     if int(broker_id) >= 0 and int(properties.setdefault("node.id", broker_id)) != int(broker_id):
-        raise CommandError(f"{path}: broker.id={broker_id} and node.id={properties['node.id']} are not the same broker")
+        raise CommandError(f"{path}: broker.id={broker_id} and node.id={properties['node.id']} must be equal")
     return FileSettings(properties, listeners, data_dir)
 
 

@@ -48,8 +48,8 @@ def brokers_to_run(settings: BrokerSettings, asked: int | None, default: int, co
     if is_of_one:
         if asked is not None and asked > 1:
             raise CommandError(
-                f"{config} sets {is_of_one[0]}, so it is for one broker of a cluster: start it with "
-                f"`ottla broker --config {config}`, or leave that setting out for `--brokers {asked}`"
+                f"{config} sets {is_of_one[0]}, so it configures a single broker of a cluster; start it with "
+                f"`ottla broker --config {config}`, or remove that setting for `--brokers {asked}`"
             )
         return 1
     if (data / FORMAT_FILE).exists():
@@ -63,12 +63,14 @@ def brokers_to_run(settings: BrokerSettings, asked: int | None, default: int, co
 def _one(data: Path, asked: int | None) -> int:
     if asked is not None and asked > 1:
         raise CommandError(
-            f"{data} has the data of one broker that is alone, which a cluster of {asked} would leave behind: go on"
-            " with `--brokers 1`, or give the cluster another directory with --data"
+            f"{data} has the data of a standalone broker, which a cluster of {asked} would not use; continue "
+            "with `--brokers 1`, or choose another directory with --data"
         )
     if asked is None:
         log.warning(
-            "%s has the data of one broker: it goes on alone. For a cluster, give another directory with --data", data
+            "%s has the data of a standalone broker, which continues standalone. For a cluster, choose "
+            "another directory with --data",
+            data,
         )
     return 1
 
@@ -76,8 +78,8 @@ def _one(data: Path, asked: int | None) -> int:
 def _many(data: Path, asked: int | None, there: int) -> int:
     if asked is not None and asked < there:
         raise CommandError(
-            f"{data} has the data of {there} brokers, and fewer of them would leave some of it behind: start with "
-            f"`--brokers {there}`, or give another directory with --data"
+            f"{data} has the data of {there} brokers, which fewer brokers would not use completely; start with "
+            f"`--brokers {there}`, or choose another directory with --data"
         )
     return asked or there
 

@@ -55,7 +55,7 @@ def parse_listeners(values: Mapping[str, str], path: Path) -> Listeners:
     bound, advertised = _addresses(values, LISTENERS, path), _addresses(values, ADVERTISED, path)
     controllers = {name.strip() for name in values.get(CONTROLLERS, "").split(",")}
     if bound and controllers.issuperset(bound):
-        raise CommandError(f"{path}: {LISTENERS} has listeners of a controller only; a broker needs one for clients")
+        raise CommandError(f"{path}: {LISTENERS} has only controller listeners; a broker needs one for clients")
     bound, advertised = (
         {name: address for name, address in found.items() if name not in controllers} for found in (bound, advertised)
     )
@@ -68,9 +68,13 @@ def parse_listeners(values: Mapping[str, str], path: Path) -> Listeners:
     if internal is not None and internal not in names:
         raise CommandError(f"{path}: {INTER_BROKER}={internal} is not a name in {LISTENERS}")
     if len(names) > 2:
-        raise CommandError(f"{path}: {LISTENERS} has {len(names)}; a broker has one for clients and one for brokers")
+        raise CommandError(
+            f"{path}: {LISTENERS} has {len(names)}; a broker supports one for clients and one for brokers"
+        )
     if len(names) == 2 and internal is None:
-        raise CommandError(f"{path}: say which of {' and '.join(names)} is for the other brokers: {INTER_BROKER}=NAME")
+        raise CommandError(
+            f"{path}: choose which of {' and '.join(names)} is for the other brokers with {INTER_BROKER}=NAME"
+        )
     found = {name: _listener(bound.get(name), advertised.get(name)) for name in names}
     if internal is None or len(names) == 1:
         return Listeners(*found.values())
@@ -106,5 +110,5 @@ def _demand_plaintext(name: str, values: Mapping[str, str], path: Path) -> None:
     if protocol == PLAINTEXT:
         return
     if protocol in ("SSL", "SASL_PLAINTEXT", "SASL_SSL"):
-        raise CommandError(f"{path}: the listener {name} asks for {protocol}; this version speaks PLAINTEXT only")
-    raise CommandError(f"{path}: say what the listener {name} speaks: {PROTOCOLS}={name}:{PLAINTEXT}")
+        raise CommandError(f"{path}: the listener {name} uses {protocol}; this version supports PLAINTEXT only")
+    raise CommandError(f"{path}: set the protocol of the listener {name} with {PROTOCOLS}={name}:{PLAINTEXT}")

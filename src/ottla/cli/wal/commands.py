@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 PATIENCE_S = 15.0
 CONNECT_S = 5.0
 REFUSALS = (errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH)
-IS_IT_A_WAL_PORT = "Brokers have one if they are started with `ottla up --wal-port 9192`; --servers names it"
+IS_IT_A_WAL_PORT = "Start the brokers with `ottla up --wal-port 9192`, and choose the port with --servers"
 T = TypeVar("T")
 
 commands = typer.Typer(help="Appends to, reads, trims and fences write-ahead logs.", no_args_is_help=True)
@@ -116,7 +116,7 @@ def tail(topic: Topic, servers: Servers = DEFAULT_WAL, partition: Partition = 0,
     if as_json:
         print_json({"start_offset": start, "end_offset": end, "epoch": epoch})
     else:
-        print(f"start {start}\nend {end}\nepoch {epoch or 'none: several may write'}")
+        print(f"start {start}\nend {end}\nepoch {epoch or 'none: any client may write'}")
 
 
 @commands.command("trim")
@@ -131,7 +131,7 @@ def trim(
     async def work(log: Log) -> int:
         return await log.trim(before)
 
-    say(f"the log begins at {_with_log(servers, topic, partition, work)}")
+    say(f"the log starts at {_with_log(servers, topic, partition, work)}")
 
 
 @commands.command("fence")
@@ -142,7 +142,7 @@ def fence(topic: Topic, servers: Servers = DEFAULT_WAL, partition: Partition = 0
         return log.epoch, log.fence_offset
 
     epoch, offset = _with_log(servers, topic, partition, work, fence=True)
-    say(f"fenced at offset {offset}, epoch {epoch}: earlier writers are refused from now on")
+    say(f"fenced at offset {offset}, epoch {epoch}; earlier writers are now rejected")
 
 
 def _with_log(
@@ -176,7 +176,7 @@ async def _check_somebody_listens(servers: str) -> None:
         try:
             _, writer = await asyncio.wait_for(asyncio.open_connection(host, port), CONNECT_S)
         except TimeoutError:
-            reasons.append(f"{address} did not answer in {CONNECT_S:g} s")
+            reasons.append(f"{address} did not respond within {CONNECT_S:g} s")
         except OSError as failure:
             reasons.append(f"{address}: {os.strerror(failure.errno).lower() if failure.errno in REFUSALS else failure}")
         else:

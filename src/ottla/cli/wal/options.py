@@ -29,7 +29,7 @@ def note_old_variable(context: typer.Context, parameter: typer.CallbackParam, va
     source = context.get_parameter_source(parameter.name or "")
     is_old = not os.environ.get(WAL_VARIABLE) and bool(os.environ.get(OLD_WAL_VARIABLE))
     if is_old and source is not None and source.name == "ENVIRONMENT":
-        say(f"note: the variable {OLD_WAL_VARIABLE} is called {WAL_VARIABLE} now, and the old name will go")
+        say(f"note: the variable {OLD_WAL_VARIABLE} was renamed to {WAL_VARIABLE}; the old name will be removed")
     return value
 
 
@@ -98,13 +98,13 @@ def absolute_place(place: str | None) -> str | None:
 def check_store(store: str) -> None:
     """Raises FailedError if there is no store, because opening one would create its directory."""
     if "://" not in store and not os.path.isdir(store):
-        raise CommandError(f"there is no directory {store} (--store): it has no backups")
+        raise CommandError(f"the directory {store} (--store) does not exist, so there are no backups")
 
 
 def check_without_log(without_log: bool, archive: str | None) -> None:
     """Raises BadParameter if --without-log is given without an archive."""
     if without_log and archive is None:
-        raise typer.BadParameter("--without-log restores from an archive: name it with --archive")
+        raise typer.BadParameter("--without-log restores from an archive; choose it with --archive")
 
 
 def run_postgres(work: Coroutine[Any, Any, T]) -> T:
@@ -114,7 +114,7 @@ def run_postgres(work: Coroutine[Any, Any, T]) -> T:
         from ottla.connect.postgres_wal import failures, server  # noqa: F401 # to say what is not installed
     except ImportError as missing:
         work.close()
-        raise CommandError(f"{missing}. Type: pip install 'ottla[postgres,wal]'") from None
+        raise CommandError(f"{missing}. Run: pip install 'ottla[postgres,wal]'") from None
     try:
         return run(work)
     except (failures.PostgresError, ottla.wal.WalError) as failure:

@@ -114,7 +114,7 @@ class GroupAdminCalls(AdminCalls):
                     answers[name] = answer._replace(coordinator=node_id)
         silent = [name for name in names if name not in answers]
         if silent and missing is None:
-            missing = ClientError(f"{kind.text(silent[0])}: its coordinator says nothing of it")
+            missing = ClientError(f"{kind.text(silent[0])}: the coordinator's response does not contain it")
         return missing
 
     async def _find_coordinators(
@@ -125,7 +125,7 @@ class GroupAdminCalls(AdminCalls):
             return {}, None
         body = {"key_type": kind.key_type, "coordinator_keys": names}
         connection = await self._brokers.any_connection()
-        reply = await call(connection, FIND_COORDINATOR, body, what=f"looking for the coordinators of {kind.noun}s")
+        reply = await call(connection, FIND_COORDINATOR, body, what=f"finding the coordinators of {kind.noun}s")
         found: dict[int, list[str]] = {}
         missing: BrokerRefusedError | None = None
         for each in reply.coordinators:

@@ -168,7 +168,7 @@ def _problems(metadata: Metadata, partitions: Collection[TopicPartition]) -> dic
         if view is None or at.partition not in view.partitions:
             problems[at] = "it does not exist"
         elif metadata.leader(*at) is None:
-            problems[at] = "nobody leads it"
+            problems[at] = "it has no leader"
     return problems
 
 
@@ -274,7 +274,7 @@ async def _fetch(
         rack_id="",
     )
     body = encode_fetch_request(version, request)
-    reply = await connection.request(FETCH.key, version, [body], what="looking up the time of records")
+    reply = await connection.request(FETCH.key, version, [body], what="looking up the timestamps of records")
     response = parse_fetch_response(reply, version)
     return {
         TopicPartition(names[key], result.partition): result

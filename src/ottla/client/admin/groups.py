@@ -102,7 +102,7 @@ class GroupAdmin(GroupOffsetAdmin):
         connection = await self._brokers.connection(node_id)
         version = connection.version_for(LIST_GROUPS.key, LIST_GROUPS.versions, LIST_GROUPS.name)
         if body["types_filter"] and version < TYPES_FROM:
-            raise UnsupportedByBrokerError(f"the broker at {connection.address} knows no types of groups")
+            raise UnsupportedByBrokerError(f"the broker at {connection.address} does not support group types")
         reply = await call(connection, LIST_GROUPS, body, what="listing the groups")
         check(reply, f"the groups of broker {node_id}")
         return [

@@ -74,7 +74,7 @@ def plan_balance(assignment: Assignment, seats: Sequence[BrokerPlacement], only:
     if only is not None:
         wanted = set(only)
         if missing := sorted(wanted - {seat.broker_id for seat in seats}):
-            raise NoPlanError(f"broker {missing[0]} is not in the cluster, or is away")
+            raise NoPlanError(f"broker {missing[0]} is not in the cluster, or is offline")
         chosen = [seat for seat in seats if seat.broker_id in wanted]
     table = _DraftAssignment(assignment, chosen)
     if only is not None:
@@ -151,9 +151,9 @@ class _DraftAssignment:
         more = f" and {len(short) - NAMED_MAX} more" if len(short) > NAMED_MAX else ""
         factor = max(len(self._old[at]) for at in short)
         return (
-            f"{refusal}: {names}{more} with {factor} replicas need as many brokers, and there would be"
-            f" {len(self._seats)}. Start another broker first, or give these topics fewer replicas with"
-            " `ottla cluster reassign`"
+            f"{refusal}: {names}{more} with {factor} replicas need as many brokers, but only "
+            f"{len(self._seats)} would be available. Start another broker first, or give these topics fewer "
+            "replicas with `ottla cluster reassign`"
         )
 
     def _best_instead(self, at: TopicPartition, leaving: int) -> int | None:

@@ -130,7 +130,7 @@ def producer_state(entry: Any) -> ProducerState:
 
 def open_transaction(at: TopicPartition, state: ProducerState) -> OpenTransaction:
     """Builds the transaction from a producer's state. Requires that one is open."""
-    assert state.first_offset is not None, "nothing is open there"
+    assert state.first_offset is not None, "no transaction is open"
     return OpenTransaction(
         at.topic,
         at.partition,

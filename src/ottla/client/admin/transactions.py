@@ -86,7 +86,7 @@ class TransactionAdmin(TransactionPartitionAdmin):
         reply = await call(connection, LIST_TRANSACTIONS, body, what="listing the transactions")
         check(reply, f"the transactions of broker {node_id}")
         if reply.unknown_state_filters:
-            raise ClientError(f"there is no state {', '.join(reply.unknown_state_filters)} of transactions")
+            raise ClientError(f"unknown transaction state {', '.join(reply.unknown_state_filters)}")
         return [
             TransactionListing(each.transactional_id, each.transaction_state, int(each.producer_id), node_id)
             for each in reply.transaction_states

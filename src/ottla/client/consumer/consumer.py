@@ -189,7 +189,9 @@ class Consumer(ConsumerLookups):
             chosen = topics if isinstance(topics, re.Pattern) else frozenset(topics)
             self._group.subscribe(chosen, on_assigned, on_revoked, on_lost)
         elif isinstance(topics, re.Pattern) or on_assigned or on_revoked or on_lost:
-            raise ValueError("regular expressions and callbacks need a group: Consumer(..., group_id=...)")
+            raise ValueError(
+                "regular expressions and callbacks need a group; create the consumer with Consumer(..., group_id=...)"
+            )
         else:
             self._subscription.subscribe(topics)
         self._arrivals.wake()
@@ -202,7 +204,7 @@ class Consumer(ConsumerLookups):
     def seek(self, partition: tuple[str, int], offset: int) -> None:
         """Continues the partition at this offset or, if no record has it, at the next record."""
         if offset < 0:
-            raise ValueError(f"an offset is not negative: {offset}")
+            raise ValueError(f"an offset must not be negative: {offset}")
         self._subscription.reader(partition).seek(offset)
         self._arrivals.wake()
 
@@ -286,12 +288,12 @@ class Consumer(ConsumerLookups):
         group = self._require_group()
         if group.settings.auto_commit or self._settings.isolation_level != READ_COMMITTED:
             raise ClientError(
-                "offsets in a transaction are for a consumer that neither commits them by itself nor reads what is not "
-                'committed: Consumer(..., auto_commit=False, isolation_level="read_committed")'
+                "committing offsets in a transaction requires a consumer without automatic commits that reads "
+                'only committed records: Consumer(..., auto_commit=False, isolation_level="read_committed")'
             )
         chosen = _to_commit(group, offsets)
         if foreign := [str(at) for at in chosen if at not in self._subscription.readers]:
-            message = f"{', '.join(foreign)} is not assigned to this consumer any more: somebody else commits for it"
+            message = f"{', '.join(foreign)} is no longer assigned to this consumer; its new owner commits for it"
             raise CommitFailedError(ErrorCode.unknown_member_id, message)
         return GroupProgress(group.settings.group_id, chosen, lambda: group.identity)
 
@@ -387,7 +389,9 @@ class Consumer(ConsumerLookups):
             await self.position(partition)
         while reader.position is None or reader.position < until:
             if not await self._arrivals.ready(deadline_s, keep_ends=True):
-                raise RequestTimedOutError(f"no records of {reader.at} came in {timeout_ms:g} ms, at {reader.position}")
+                raise RequestTimedOutError(
+                    f"no records of {reader.at} arrived within {timeout_ms:g} ms, at position {reader.position}"
+                )
             rows, by_broker = take_typed_batch(reader, max_bytes, check_crc=self._check_crcs)
             self._arrivals.wake()
             if rows is None or not rows.num_rows:

@@ -288,7 +288,7 @@ class Fetcher:
             key: TopicKey = at.topic
             if version >= TOPIC_IDS_FROM:
                 if view.id is None:
-                    raise UnsupportedByBrokerError(f"the broker gave no id for topic {at.topic}")
+                    raise UnsupportedByBrokerError(f"the broker's metadata has no id for topic {at.topic}")
                 key = view.id
             names[key] = at.topic
             epoch = view.partitions[at.partition].leader_epoch
@@ -337,7 +337,7 @@ class Fetcher:
             # Kafka calls this error retriable, but that is meant for producers. A reader that retries would wait
             # forever. In a cluster, however, a damaged leader is replaced.
             self._metadata.mark_stale()
-            self._fail(reader, reader.damaged_at(offset, CorruptRecords("the broker cannot read it")))
+            self._fail(reader, reader.damaged_at(offset, CorruptRecords("the broker reports it as corrupt")))
         elif error in LEADER_MOVED or error.retriable:
             self._metadata.mark_stale()
             self._changed.set()

@@ -41,7 +41,7 @@ async def list_offsets(
     deadline_s = loop.time() + timeout_ms / 1000
     backoff = new_backoff(min_ms=20)
     found: Found = {}
-    failure: ClientError = RequestTimedOutError("looking up offsets took too long")
+    failure: ClientError = RequestTimedOutError("looking up offsets timed out")
     while True:
         missing = {at: timestamp for at, timestamp in wanted.items() if at not in found}
         if not missing:

@@ -27,5 +27,5 @@ def isolation_number(isolation_level: str) -> int:
 
 def _one_of(setting: str, known: Mapping[str, T], name: str) -> T:
     if name not in known:
-        raise ValueError(f"{setting} is one of {', '.join(known)}, not {name!r}")
+        raise ValueError(f"{setting} must be one of {', '.join(known)}, not {name!r}")
     return known[name]

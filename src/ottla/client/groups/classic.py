@@ -49,14 +49,14 @@ SUBSCRIPTION_CHANGED = "its subscription has changed"
 class Phase(Enum):
     """The state of a member."""
 
-    OUT = "is no member and does not try to be one"
+    OUT = "is not a member and does not try to join"
     GIVING_UP = "gives up partitions before it joins"
     JOINING = "joins"
-    COUNTING = "leads and asks for the topics of all members"
+    COUNTING = "leads and requests the topics of all members"
     SYNCING = "waits for its assignment"
-    TAKING = "has an assignment that the user has not taken yet"
+    TAKING = "has an assignment that the application has not taken yet"
     STABLE = "is a member with its assignment"
-    LEAVING = "leaves, because the user has been away for too long"
+    LEAVING = "leaves, because the application has not polled for too long"
 
 
 class ClassicMember(MemberCore):
@@ -128,11 +128,11 @@ class ClassicMember(MemberCore):
         elif self.phase is Phase.TAKING:
             self._settle()
             if done.give_up:
-                self._rejoin_reason = "it has given up partitions"
+                self._rejoin_reason = "it has revoked partitions"
 
     def _wake_up(self) -> None:
         if self.phase is Phase.OUT:
-            self._join_reason = "the consumer is back"
+            self._join_reason = "the consumer polls again"
             self._give_up_or_join()
 
     # Requests.
@@ -232,7 +232,7 @@ class ClassicMember(MemberCore):
         elif error in (ErrorCode.unknown_member_id, ErrorCode.illegal_generation):
             if error is ErrorCode.unknown_member_id:
                 self.member_id = ""
-            self._join_reason = f"the coordinator said {error.name.upper()}"
+            self._join_reason = f"the coordinator returned {error.name.upper()}"
             self._lose()
         else:
             self._lose()

@@ -82,7 +82,7 @@ def decode_assignment(data: bytes) -> frozenset[TopicPartition]:
 
 def _read_assignment(reader: Reader) -> frozenset[TopicPartition]:
     if reader.i16() < 0:
-        raise MalformedRequest("an assignment of a negative version")
+        raise MalformedRequest("an assignment has a negative version")
     return _read_partitions(reader)
 
 

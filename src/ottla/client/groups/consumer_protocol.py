@@ -40,11 +40,11 @@ _FENCED = frozenset({ErrorCode.unknown_member_id, ErrorCode.fenced_member_epoch}
 class Phase(Enum):
     """The state of a member."""
 
-    OUT = "is no member and does not try to be one"
-    GIVING_UP = "has lost its membership, and the user has not given up its partitions yet"
+    OUT = "is not a member and does not try to join"
+    GIVING_UP = "has lost its membership, and the application has not given up its partitions yet"
     JOINING = "joins"
     MEMBER = "is a member"
-    LEAVING = "leaves, because the user has been away for too long"
+    LEAVING = "leaves, because the application has not polled for too long"
 
 
 class ConsumerMember(MemberCore):

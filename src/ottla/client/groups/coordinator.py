@@ -53,7 +53,7 @@ class Coordinator:
     async def _find(self) -> int:
         connection = await self._brokers.any_connection()
         body = {"key_type": self._key_type, "coordinator_keys": [self.group_id]}
-        what = f"looking for the coordinator of {self.group_text}"
+        what = f"finding the coordinator of {self.group_text}"
         reply = await call(connection, FIND_COORDINATOR, body, what=what, timeout_ms=FIND_TIMEOUT_MS)
         (found,) = reply.coordinators
         if found.error_code:

@@ -132,10 +132,12 @@ class GroupOffsets:
     def _not_committed(self, error: ErrorCode, partition: str = "") -> BrokerRefusedError:
         what = self._coordinator.group_text
         if error in GONE_ON:
-            sentence = "nothing was committed: the group has gone on without this consumer. The next fetch joins again"
+            sentence = (
+                "nothing was committed: the group has rebalanced without this consumer. The next fetch joins it again"
+            )
             return CommitFailedError(error, f"{what}: {sentence} ({error_name(error)})")
         if error is ErrorCode.rebalance_in_progress:
-            sentence = "nothing was committed: the group is being assigned anew. Fetch, then commit again"
+            sentence = "nothing was committed: the group is rebalancing. Fetch, then commit again"
             return RebalancingError(error, f"{what}: {sentence} ({error_name(error)})")
         return refused(error, f"{what}, {partition}" if partition else what)
 
@@ -149,7 +151,7 @@ class GroupOffsets:
             "member_epoch": -1,
             "topics": [{"name": name, "partition_indexes": indexes} for name, indexes in topics.items()],
         }
-        what = f"asking for the offsets of {self._coordinator.group_text}"
+        what = f"fetching the committed offsets of {self._coordinator.group_text}"
         body = {"groups": [group], "require_stable": self._require_stable}
         reply = await self._coordinator.ask(OFFSET_FETCH, body, purpose=OFFSETS, what=what)
         (answer,) = reply.groups

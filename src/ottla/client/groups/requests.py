@@ -122,7 +122,7 @@ def _read_sync(reply: Any) -> Outcome:
     try:
         return Synced(decode_assignment(reply.assignment))
     except MalformedRequest as damage:
-        return ErrorReply(ErrorCode.inconsistent_group_protocol, f"its leader sent no readable assignment: {damage}")
+        return ErrorReply(ErrorCode.inconsistent_group_protocol, f"its leader sent an invalid assignment: {damage}")
 
 
 def _beat(ask: HeartbeatStep, settings: GroupSettings) -> dict[str, Any]:

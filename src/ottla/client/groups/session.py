@@ -116,14 +116,14 @@ class GroupSession:
     ) -> None:
         """Subscribes to topics or to a pattern, with callbacks for rebalances."""
         if self._subscription.readers and not self._membership.subscribed:
-            raise ClientError("partitions were assigned by hand; a consumer either assigns or subscribes")
+            raise ClientError("partitions were assigned manually; use either assign or subscribe")
         self._on_assigned, self._on_revoked, self._on_lost = on_assigned, on_revoked, on_lost
         self._membership.subscribe(topics)
 
     def check_assignable(self) -> None:
         """Raises ClientError if the group assigns the partitions."""
         if self._membership.subscribed:
-            raise ClientError("the group assigns the partitions of this consumer; it either assigns or subscribes")
+            raise ClientError("the group assigns the partitions of this consumer; use either assign or subscribe")
 
     def on_metadata(self) -> None:
         """Passes new metadata to the member."""
@@ -176,7 +176,7 @@ class GroupSession:
         while self._handing is not None or self._membership.member.handover is not None:
             handing = self._handing or self._begin_handover()
             if handing is asyncio.current_task():
-                raise ClientError("a callback of a rebalance cannot fetch records")
+                raise ClientError("a rebalance callback cannot fetch records")
             try:
                 await asyncio.shield(handing)
             finally:

@@ -36,18 +36,18 @@ class GroupSettings:
         if not self.group_id:
             raise ValueError("group_id is empty")
         if self.instance_id == "":
-            raise ValueError("group_instance_id is empty; None makes this member a dynamic one")
+            raise ValueError("group_instance_id is empty; use None for a dynamic member")
         if self.protocol not in PROTOCOLS:
-            raise ValueError(f"group_protocol is one of {', '.join(PROTOCOLS)}, not {self.protocol!r}")
+            raise ValueError(f"group_protocol must be one of {', '.join(PROTOCOLS)}, not {self.protocol!r}")
         if isinstance(self.assignors, str) or not self.assignors:
-            raise ValueError(f"assignors is a list of some of {', '.join(ASSIGNORS)}")
+            raise ValueError(f"assignors must be a list of some of {', '.join(ASSIGNORS)}")
         for name in self.assignors:
             if name not in ASSIGNORS:
-                raise ValueError(f"assignors are some of {', '.join(ASSIGNORS)}, not {name!r}")
+                raise ValueError(f"assignors must be some of {', '.join(ASSIGNORS)}, not {name!r}")
         if not 0 < self.heartbeat_interval_ms < self.session_timeout_ms:
-            raise ValueError("heartbeat_interval_ms is at least 1 and less than session_timeout_ms")
+            raise ValueError("heartbeat_interval_ms must be at least 1 and less than session_timeout_ms")
         if self.max_poll_interval_ms < 1 or self.auto_commit_interval_ms < 1:
-            raise ValueError("max_poll_interval_ms and auto_commit_interval_ms are at least 1")
+            raise ValueError("max_poll_interval_ms and auto_commit_interval_ms must be at least 1")
 
     @property
     def cooperative(self) -> bool:

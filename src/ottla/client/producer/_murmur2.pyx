@@ -46,10 +46,10 @@ def partition_column(const uint8_t[::1] values not None, const int64_t[::1] ends
     cdef Py_ssize_t at
     cdef const uint8_t* base = &values[0] if values.shape[0] > 0 else NULL
     if ends.shape[0] < count + 1:
-        raise ValueError("ends needs one entry more than there are keys")
+        raise ValueError("ends must have one entry more than there are keys")
     for at in range(count):
         if ends[at] < 0 or ends[at + 1] < ends[at] or ends[at + 1] > values.shape[0]:
-            raise ValueError("a key lies outside of the values")
+            raise ValueError("a key is outside of the values")
     with nogil:
         for at in range(count):
             into[at] = <int32_t>((_murmur2(base + ends[at], <Py_ssize_t>(ends[at + 1] - ends[at]))

@@ -191,7 +191,9 @@ class Producer:
         """
         self._require_sender()
         if self._transactions is None:
-            raise TransactionStateError("this producer has no transactions: Producer(..., transactional_id=...)")
+            raise TransactionStateError(
+                "this producer is not transactional; create it with Producer(..., transactional_id=...)"
+            )
         return Transaction(self, self._transactions)
 
     async def send(
@@ -248,7 +250,9 @@ class Producer:
         self._open_transaction()
         assert self._placement is not None
         if self._room.is_full:
-            raise BufferFullError(f"{self._room.used_bytes} bytes wait for acknowledgements; `enqueue` waits for room")
+            raise BufferFullError(
+                f"the buffer is full: {self._room.used_bytes} bytes await acknowledgement; `enqueue` waits for space"
+            )
         key = to_bytes("key", topic, key, self._key_serializer)
         value = to_bytes("value", topic, value, self._value_serializer)
         if headers:
@@ -368,7 +372,9 @@ class Producer:
         try:
             view = await self._metadata.topic(topic, timeout_ms=self._settings.delivery_timeout_ms)
         except PASSING_FAILURES as cause:
-            failure = DeliveryTimedOutError(f"not in {self._settings.delivery_timeout_ms} ms: {cause}")
+            failure = DeliveryTimedOutError(
+                f"no metadata within delivery_timeout_ms={self._settings.delivery_timeout_ms}: {cause}"
+            )
             failure.__cause__ = cause
         except ClientError as cause:
             failure = DeliveryError(str(cause), getattr(cause, "error", None))

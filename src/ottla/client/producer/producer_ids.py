@@ -24,7 +24,7 @@ async def get_identity(brokers: Brokers, settings: ProducerSettings) -> Identity
         "producer_id": -1,
         "producer_epoch": -1,
     }
-    what = "asking for a producer id"
+    what = "requesting a producer id"
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + settings.request_timeout_ms / 1000
     backoff = new_backoff()

@@ -166,7 +166,7 @@ class Sender:
             else:
                 self._send_what_is_ready(self.loop.time())
         except Exception as fault:  # a bug; no caller may wait forever because of it
-            self.abandon(DeliveryError(f"the producer itself failed: {type(fault).__name__}: {fault}"))
+            self.abandon(DeliveryError(f"the producer failed unexpectedly: {type(fault).__name__}: {fault}"))
             raise
 
     def _send_what_is_ready(self, now_s: float) -> None:
@@ -222,7 +222,7 @@ class Sender:
                 del self._busy[queue]
 
     def _timed_out(self, queue: PartitionQueue, batch: Batch) -> DeliveryTimedOutError:
-        why = self._why_not.get(queue, "the partition's leader is not known")
+        why = self._why_not.get(queue, "the partition's leader is unknown")
         unsure = "; they may or may not be written" if batch.may_be_written else ""
         limit = f"within delivery_timeout_ms={self._settings.delivery_timeout_ms}"
         message = f"{_describe(queue, batch)} not acknowledged {limit}{unsure}: {why}"
@@ -295,7 +295,7 @@ class Sender:
         if self.fatal is not None:
             return
         for queue, batch in sent.values():
-            self._why_not[queue] = str(failure or f"the broker at {connection.address} said nothing of this partition")
+            self._why_not[queue] = str(failure or f"the broker at {connection.address} did not report this partition")
             self._retry(queue, batch, may_be_written=True)
         if failure is not None:
             self._metadata.mark_stale()
@@ -349,9 +349,9 @@ class Sender:
         )
         if first and not expired:
             message = (
-                f"{queue.topic}-{queue.partition} no longer has the records that its broker acknowledged to this "
-                f"producer ({error_name(error)}), so it cannot go on without a gap; check the broker's log, then "
-                f"create a new producer"
+                f"{queue.topic}-{queue.partition} no longer has the records that its broker acknowledged to "
+                f"this producer ({error_name(error)}), so continuing would leave a gap; check the broker's "
+                "log, then create a new producer"
             )
             if self._gate is None:
                 self.abandon(SequenceLostError(message, error))
@@ -427,5 +427,5 @@ def _describe(queue: PartitionQueue, batch: Batch) -> str:
 def _explain(result: PartitionProduced) -> str | None:
     if result.record_errors:
         index, why = result.record_errors[0]
-        return f"record {index} of the batch: {why or result.error_message or 'refused'}"
+        return f"record {index} of the batch: {why or result.error_message or 'rejected'}"
     return result.error_message

@@ -38,25 +38,27 @@ class ProducerSettings:
 
     def __post_init__(self) -> None:
         if self.acks not in ("all", 0, 1, -1):
-            raise ValueError(f'acks is "all", 1 or 0, not {self.acks!r}')
+            raise ValueError(f'acks must be "all", 1 or 0, not {self.acks!r}')
         if self.idempotence and self.acks_number != -1:
             raise ValueError(f'idempotence needs acks="all"; pass idempotence=False with acks={self.acks!r}')
         if self.idempotence and not 1 <= self.max_in_flight <= IN_FLIGHT_MAX:
             raise ValueError(f"idempotence needs max_in_flight between 1 and {IN_FLIGHT_MAX}")
         if self.max_in_flight < 1:
-            raise ValueError("max_in_flight is at least 1")
+            raise ValueError("max_in_flight must be at least 1")
         if self.compression not in Compression.__members__:
-            raise ValueError(f"compression is one of {', '.join(Compression.__members__)}, not {self.compression!r}")
+            raise ValueError(
+                f"compression must be one of {', '.join(Compression.__members__)}, not {self.compression!r}"
+            )
         if self.batch_bytes < 1 or self.buffer_bytes < self.batch_bytes:
-            raise ValueError("batch_bytes is at least 1, and buffer_bytes at least batch_bytes")
+            raise ValueError("batch_bytes must be at least 1, and buffer_bytes at least batch_bytes")
         if self.transactional_id == "":
-            raise ValueError("transactional_id is empty; None makes a producer without transactions")
+            raise ValueError("transactional_id is empty; use None for a producer without transactions")
         if self.transactional_id is not None and not self.idempotence:
             raise ValueError("transactions need idempotence")
         if self.transaction_timeout_ms < 1:
-            raise ValueError("transaction_timeout_ms is at least 1")
+            raise ValueError("transaction_timeout_ms must be at least 1")
         if self.delivery_timeout_ms < self.linger_ms:
-            raise ValueError("delivery_timeout_ms is at least linger_ms")
+            raise ValueError("delivery_timeout_ms must be at least linger_ms")
 
     @property
     def acks_number(self) -> int:

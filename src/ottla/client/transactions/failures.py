@@ -18,21 +18,22 @@ from ottla.client.producer.settings import ProducerSettings
 def fenced(settings: ProducerSettings, refusal: BrokerRefusedError, *, unsure: bool = False) -> ProducerFencedError:
     """The producer was fenced. `unsure` means that an earlier commit request was sent and its reply was lost."""
     message = (
-        f'transactional id "{settings.transactional_id}": another producer has begun with it, or the transaction took '
-        f"longer than transaction_timeout_ms={settings.transaction_timeout_ms} and was aborted. This producer has "
-        f"stopped. If another instance is to go on, end this one; else create a new producer"
+        f'transactional id "{settings.transactional_id}": another producer has started with it, or the '
+        f"transaction took longer than transaction_timeout_ms={settings.transaction_timeout_ms} and was "
+        "aborted. This producer has stopped. If the other instance should continue, end this one; otherwise "
+        "create a new producer"
     )
     if unsure:
-        message += ". An answer to the commit was lost, so the transaction may have been committed before"
+        message += ". A response to the commit was lost, so the transaction may already be committed"
     return ProducerFencedError(f"{message} ({refusal})", refusal.error, may_be_written=unsure)
 
 
 def unresolved(settings: ProducerSettings, failure: ClientError, *, commit: bool) -> TransactionUnresolvedError:
     """The outcome of the transaction is unknown."""
-    known = "it is committed or aborted as a whole" if commit else "it will be aborted when its time is over"
+    known = "it is committed or aborted as a whole" if commit else "it will be aborted after its timeout"
     message = (
-        f'transactional id "{settings.transactional_id}": its coordinator did not say what became of the transaction; '
-        f"{known} ({failure}). This producer has stopped; create a new one"
+        f'transactional id "{settings.transactional_id}": the outcome of the transaction is unknown; {known} '
+        f"({failure}). This producer has stopped; create a new one"
     )
     return TransactionUnresolvedError(message, may_be_written=commit)
 
@@ -48,7 +49,7 @@ def stopped(failure: ClientError, what: str) -> DeliveryError:
     if isinstance(failure, DeliveryError):
         return failure
     error = failure.error if isinstance(failure, BrokerRefusedError) else None
-    return DeliveryError(f"{what} failed for good, this producer has stopped: {failure}", error)
+    return DeliveryError(f"{what} failed permanently, this producer has stopped: {failure}", error)
 
 
 def offsets_refused(failure: ClientError, group_id: str) -> ClientError:
@@ -56,7 +57,7 @@ def offsets_refused(failure: ClientError, group_id: str) -> ClientError:
     if not isinstance(failure, BrokerRefusedError) or failure.error not in GONE_ON:
         return failure
     message = (
-        f'group "{group_id}" has gone on without this consumer, so another one may have read the same: this '
-        f"transaction can only be aborted. The next fetch joins again"
+        f'group "{group_id}" has rebalanced without this consumer, so another one may have read the same '
+        "records; this transaction can only be aborted. The next fetch joins the group again"
     )
     return CommitFailedError(failure.error, f"{message} ({failure})")

@@ -107,7 +107,7 @@ class Transactions:
         if self._fatal is not None:
             raise self._fatal
         if self._phase is not Phase.READY:
-            raise TransactionStateError("a transaction is open already: a producer has one at a time")
+            raise TransactionStateError("a transaction is already open; a producer has one at a time")
         self.number += 1
         self._version = self._coordinators.version
         self._failure = None
@@ -120,11 +120,9 @@ class Transactions:
         if self._fatal is not None:
             raise self._fatal
         if self._phase is not Phase.OPEN or number not in (None, self.number):
-            raise TransactionStateError(
-                "no transaction is open here: send inside of `async with producer.transaction()`"
-            )
+            raise TransactionStateError("no transaction is open; send inside `async with producer.transaction()`")
         if self._failure is not None:
-            raise failures.aborted(self._failure, "leave its block, then try it again")
+            raise failures.aborted(self._failure, "leave its block, then retry it")
 
     async def send_offsets(self, progress: GroupProgress) -> None:
         """Commits these offsets to the group if and only if the transaction is committed."""
@@ -159,7 +157,7 @@ class Transactions:
         if self._failure is not None:
             cause = self._failure
             await self.end(commit=False)
-            raise failures.aborted(cause, "it can be tried again") from cause
+            raise failures.aborted(cause, "it can be retried") from cause
         if not self._has_begun:
             self._phase = Phase.READY
             return None
@@ -226,7 +224,7 @@ class Transactions:
         if isinstance(failure, ClientError):
             self._failed(failure)
         elif failure is not None:
-            self._stop(DeliveryError(f"the producer itself failed: {type(failure).__name__}: {failure}"))
+            self._stop(DeliveryError(f"the producer failed unexpectedly: {type(failure).__name__}: {failure}"))
 
     def _commit_request(self, progress: GroupProgress) -> requests.Request:
         member = progress.member()
@@ -255,7 +253,7 @@ class Transactions:
                 self._failure = refusal
         if self._failure is not None:
             await self._abort()
-            raise failures.aborted(self._failure, "it can be tried again") from self._failure
+            raise failures.aborted(self._failure, "it can be retried") from self._failure
 
     async def _abort(self) -> None:
         if self._adding is not None:
@@ -304,7 +302,7 @@ class Transactions:
         try:
             reply = await self._ask(requests.init_producer(self.transactional_id, timeout_ms, self._identity))
         except ClientError as failure:
-            raise self._stop(failures.stopped(failure, "going on after the abort")) from failure
+            raise self._stop(failures.stopped(failure, "continuing after the abort")) from failure
         self._identity = requests.identity_in(reply, self._identity)
         self._the_sender.restart(self._identity)
 
@@ -320,7 +318,7 @@ class Transactions:
         self._ending = None
         self._phase = Phase.READY
         if task.cancelled():
-            self._stop(TransactionUnresolvedError("the program ended while a transaction was being ended"))
+            self._stop(TransactionUnresolvedError("the event loop ended before the end of a transaction was confirmed"))
         else:
             # Marks it as retrieved: the caller raises it, and a stopped producer raises it at its next use
             task.exception()
@@ -345,7 +343,7 @@ class Transactions:
             assert isinstance(failure, BrokerRefusedError)
             return self._fenced(failure)
         if verdict is Verdict.STOP:
-            return self._stop(failures.stopped(failure, "in the transaction"))
+            return self._stop(failures.stopped(failure, "the transaction"))
         if self._failure is None:
             self._failure = failure
             self._the_sender.drop(failures.aborted(self._failure, "with these records"))

@@ -46,7 +46,7 @@ def init_producer(transactional_id: str, timeout_ms: int, identity: Identity | N
         "producer_id": producer_id,
         "producer_epoch": epoch,
     }
-    return Request(INIT_PRODUCER_ID, body, "asking for a producer id", _error_code)
+    return Request(INIT_PRODUCER_ID, body, "requesting a producer id", _error_code)
 
 
 def add_partitions(transactional_id: str, identity: Identity, partitions: Iterable[TopicPartition]) -> Request:

@@ -23,7 +23,7 @@ def check_json(record: ConsumerRecord) -> None:
     try:
         orjson.loads(record.value)
     except ValueError as mistake:
-        raise BadValueError(f"the value is no JSON: {mistake}") from mistake
+        raise BadValueError(f"the value is not JSON: {mistake}") from mistake
 
 
 def accept_all(_: ConsumerRecord) -> None:

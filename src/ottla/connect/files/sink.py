@@ -87,7 +87,7 @@ class FileSink:
         async with Admin(self._bootstrap) as admin:
             counts = {each.name: each.partition_count for each in await admin.list_topics(internal=True)}
         for missing in (each for each in self.topics if each not in counts):
-            raise NeedsHelpError(f'there is no topic "{missing}"; create it: ottla topics create {missing}')
+            raise NeedsHelpError(f'there is no topic "{missing}"; create it with: ottla topics create {missing}')
         return [TopicPartition(topic, index) for topic in self.topics for index in range(counts[topic])]
 
     def _directory(self, at: TopicPartition) -> str:
@@ -104,8 +104,8 @@ class FileSink:
         for (_, end), (begin, _) in pairwise(found):
             if begin != end:
                 raise NeedsHelpError(
-                    f"{self._directory(at)}: files end at offset {end} and go on at {begin}: something was removed, or "
-                    f"another sink writes there. Choose another directory"
+                    f"{self._directory(at)}: the files end at offset {end} and continue at {begin}; files were "
+                    "removed, or another sink writes there. Choose another directory"
                 )
         return found[-1][1] if found else None
 

@@ -41,7 +41,7 @@ def _sqlstate(failure: Exception) -> str | None:
 
 def _password(user: str, _: str) -> str:
     return (
-        f"Put the right password into the address, PGPASSWORD or ~/.pgpass; a superuser sets a new one with: "
+        "Set the right password in the address, PGPASSWORD or ~/.pgpass; a superuser sets a new one with: "
         f"ALTER ROLE {user} PASSWORD '...';"
     )
 
@@ -54,17 +54,17 @@ def _hba(user: str, _: str) -> str:
 
 
 def _replication_role(user: str, _: str) -> str:
-    return f"Let it replicate: ALTER ROLE {user} REPLICATION;"
+    return f"Grant it the replication right: ALTER ROLE {user} REPLICATION;"
 
 
 def _wal_level(_: str, __: str) -> str:
-    return "Type: ALTER SYSTEM SET wal_level = logical; and restart PostgreSQL"
+    return "Run: ALTER SYSTEM SET wal_level = logical; and restart PostgreSQL"
 
 
 def _slots(_: str, __: str) -> str:
     return (
-        "Look who has them: SELECT slot_name, active, restart_lsn FROM pg_replication_slots; drop one that nobody "
-        "needs: SELECT pg_drop_replication_slot('NAME'); or allow more: ALTER SYSTEM SET max_replication_slots = 20; "
+        "List them: SELECT slot_name, active, restart_lsn FROM pg_replication_slots; drop an unused one: "
+        "SELECT pg_drop_replication_slot('NAME'); or allow more: ALTER SYSTEM SET max_replication_slots = 20; "
         "and restart PostgreSQL"
     )
 
@@ -76,15 +76,15 @@ def _senders(_: str, __: str) -> str:
 def _grant(user: str, said: str) -> str:
     found = re.search(r"permission denied for (table|relation|schema|database|view) (\S+)", said)
     if found is None:
-        return f"Its owner or a superuser can allow it: GRANT ... TO {user};"
+        return f"Its owner or a superuser can grant the right: GRANT ... TO {user};"
     kind, name = found[1], found[2]
     right = {"schema": "USAGE, CREATE", "database": "CREATE"}.get(kind, "SELECT, INSERT, UPDATE, DELETE, TRUNCATE")
     of = {"schema": "SCHEMA ", "database": "DATABASE "}.get(kind, "")
-    return f"Allow it: GRANT {right} ON {of}{name} TO {user};"
+    return f"Grant the right: GRANT {right} ON {of}{name} TO {user};"
 
 
 def _no_database(_: str, __: str) -> str:
-    return "Name one that is there (psql -l lists them), or create it: CREATE DATABASE ...;"
+    return "Choose an existing one (psql -l lists them), or create it: CREATE DATABASE ...;"
 
 
 def _no_role(user: str, _: str) -> str:

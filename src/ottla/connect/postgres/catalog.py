@@ -135,17 +135,19 @@ class Catalog:
         before recovery ends.
         """
         if (await self.ask("SELECT pg_is_in_recovery()"))[0][0]:
-            raise ConnectorError("PostgreSQL is in recovery, or a standby: changes are read when it is a primary")
+            raise ConnectorError("PostgreSQL is in recovery or a standby; changes can be read only from a primary")
         level = (await self.ask("SELECT current_setting('wal_level')"))[0][0]
         if level != "logical":
             raise NeedsHelpError(
-                f"wal_level of PostgreSQL is {level}, and changes can be read with logical only. Type: "
-                f"ALTER SYSTEM SET wal_level = logical; and restart PostgreSQL"
+                f"wal_level of PostgreSQL is {level}, but must be logical. Run: ALTER SYSTEM SET wal_level = "
+                "logical; and restart PostgreSQL"
             )
         rows = await self.ask("SELECT rolreplication OR rolsuper FROM pg_roles WHERE rolname = current_user")
         if not rows or not rows[0][0]:
             user = user_of(self._url)
-            raise NeedsHelpError(f"{user} may not replicate. A superuser types: ALTER ROLE {user} REPLICATION;")
+            raise NeedsHelpError(
+                f"{user} has no replication right. A superuser must run: ALTER ROLE {user} REPLICATION;"
+            )
 
     async def check_can_read(self, tables: Sequence[TableFacts]) -> None:
         """Checks the privileges to read the tables.
@@ -161,8 +163,8 @@ class Catalog:
             if not may_read[0][0]:
                 user = user_of(self._url)
                 raise NeedsHelpError(
-                    f"{user} may not read {table.name}. Its owner types: GRANT USAGE ON SCHEMA {table.schema} "
-                    f"TO {user}; GRANT SELECT ON {table.name} TO {user};"
+                    f"{user} is not allowed to read {table.name}. Its owner must run: GRANT USAGE ON SCHEMA "
+                    f"{table.schema} TO {user}; GRANT SELECT ON {table.name} TO {user};"
                 )
 
     async def slot(self, name: str) -> SlotFacts | None:
@@ -185,7 +187,7 @@ class Catalog:
         if not await self.ask("SELECT 1 FROM pg_publication WHERE pubname = %s", name):
             command = f"CREATE PUBLICATION {name} FOR TABLE {listed};"
             if not create:
-                raise NeedsHelpError(f'there is no publication "{name}". The owner of the tables types: {command}')
+                raise NeedsHelpError(f'there is no publication "{name}". The owner of the tables must run: {command}')
             await self._create_publication(name, tables, command)
             return
         rows = await self.ask("SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = %s", name)
@@ -193,8 +195,8 @@ class Catalog:
         missing = ", ".join(each.name for each in tables if each.name not in published)
         if missing:
             raise NeedsHelpError(
-                f'the publication "{name}" does not have {missing}. Its owner types: '
-                f"ALTER PUBLICATION {name} ADD TABLE {missing};"
+                f'the publication "{name}" does not contain {missing}. Its owner must run: ALTER PUBLICATION '
+                f"{name} ADD TABLE {missing};"
             )
 
     async def _create_publication(self, name: str, tables: Sequence[TableFacts], command: str) -> None:
@@ -203,8 +205,8 @@ class Catalog:
             await self.connection.execute(SQL("CREATE PUBLICATION {} FOR TABLE {}").format(Identifier(name), listed))
         except psycopg.errors.InsufficientPrivilege as failure:
             raise NeedsHelpError(
-                f"{user_of(self._url)} may not create a publication ({str(failure).strip()}). The owner of the "
-                f"tables, or a superuser, types: {command}"
+                f"{user_of(self._url)} is not allowed to create a publication ({str(failure).strip()}). The "
+                f"owner of the tables, or a superuser, must run: {command}"
             ) from failure
         except psycopg.Error as failure:
             raise explained(failure, self._url) from failure
@@ -217,14 +219,14 @@ def _table_facts(row: tuple[Any, ...]) -> TableFacts:
 def _check_key(table: TableFacts) -> None:
     if not table.key_columns:
         raise NeedsHelpError(
-            f"the table {table.name} has no primary key, so nobody could tell its rows apart. Type: "
-            f"ALTER TABLE {table.name} ADD PRIMARY KEY (...); or, with a unique index over columns that are not null: "
+            f"the table {table.name} has no primary key, so its rows cannot be identified. Run: ALTER TABLE "
+            f"{table.name} ADD PRIMARY KEY (...); or, with a unique index over columns that are not null: "
             f"ALTER TABLE {table.name} REPLICA IDENTITY USING INDEX ...;"
         )
     if table.identity == "n":
         raise NeedsHelpError(
-            f"the table {table.name} has REPLICA IDENTITY NOTHING: PostgreSQL would not say which rows change. Type: "
-            f"ALTER TABLE {table.name} REPLICA IDENTITY DEFAULT;"
+            f"the table {table.name} has REPLICA IDENTITY NOTHING, so PostgreSQL does not report which rows "
+            f"change. Run: ALTER TABLE {table.name} REPLICA IDENTITY DEFAULT;"
         )
 
 

@@ -92,9 +92,9 @@ class PostgresCdc:
             return
         if position is None and slot is not None:
             raise NeedsHelpError(
-                f'PostgreSQL has a replication slot "{settings.slot}" that this log knows nothing of: another '
-                "connector "
-                f"uses it. Name another one (--slot), or drop it: SELECT pg_drop_replication_slot('{settings.slot}');"
+                f'PostgreSQL has a replication slot "{settings.slot}" without a position in this log: another '
+                "connector uses it. Choose another one (--slot), or drop it: "
+                f"SELECT pg_drop_replication_slot('{settings.slot}');"
             )
         if settings.snapshot:
             await self._catalog.check_can_read(self._tables)
@@ -232,7 +232,8 @@ class PostgresCdc:
         except RefusedError as failure:
             if failure.sqlstate == _SLOT_IN_USE:
                 raise ConnectorError(
-                    f"{failure}: another connector reads it, or PostgreSQL has not noticed its end yet"
+                    f"{failure}: another connector uses it, or PostgreSQL has not noticed yet that the "
+                    "previous connection ended"
                 ) from failure
             raise self._explained(failure) from failure
         self._phase = "stream"
@@ -262,8 +263,8 @@ class PostgresCdc:
             large = [name for name, each in columns.items() if each.storage != "p" and each.type_text not in _SHORT]
             if large:
                 log.warning(
-                    "%s: an update that leaves a large value (over 2 kB) of %s as it was will not carry it; readers "
-                    "that need whole rows want: ALTER TABLE %s REPLICA IDENTITY FULL;",
+                    "%s: updates that do not change a large value (over 2 kB) of %s do not contain it; for "
+                    "complete rows, run: ALTER TABLE %s REPLICA IDENTITY FULL;",
                     table.name,
                     ", ".join(large),
                     table.name,
@@ -271,9 +272,9 @@ class PostgresCdc:
 
     def _lost_slot_text(self, position: Position) -> str:
         return (
-            f'the replication slot "{self._settings.slot}" is gone, or PostgreSQL has removed what it should have kept '
-            f"(max_slot_wal_keep_size): changes since {lsn_text(int(position['lsn']))} cannot be read any more. To "
-            f"begin anew with a snapshot, which also puts the topics right: ottla connect reset NAME"
+            f'the replication slot "{self._settings.slot}" was dropped, or PostgreSQL has removed the WAL that it '
+            f"needs (max_slot_wal_keep_size): changes since {lsn_text(int(position['lsn']))} can no longer be read. To "
+            "start again with a snapshot, which also corrects the topics, run: ottla connect reset NAME"
         )
 
 

@@ -178,8 +178,9 @@ class LogicalStream:
         key = key_columns_of(relation, () if table is None else table.key_columns)
         if not key:
             raise NeedsHelpError(
-                f"the table {relation.schema}.{relation.table} has no primary key any more. Give it one, or take it "
-                f"out of the publication: ALTER PUBLICATION ... DROP TABLE {relation.schema}.{relation.table};"
+                f"the table {relation.schema}.{relation.table} no longer has a primary key. Add one, or remove "
+                "the table from the publication: ALTER PUBLICATION ... DROP TABLE "
+                f"{relation.schema}.{relation.table};"
             )
         known = self._shapes.get(relation.oid)
         facts = facts_then(relation, await self._catalog.columns(relation.oid), known.facts if known else {})

@@ -11,7 +11,7 @@ def parse_lsn(text: str) -> int:
     """Parses an LSN. Raises ValueError if the text is not one."""
     found = _TEXT.fullmatch(text)
     if found is None:
-        raise ValueError(f'"{text}" is no position in a write-ahead log: 16/B374D848 is one')
+        raise ValueError(f'"{text}" is not an LSN such as 16/B374D848')
     return int(found[1], 16) << 32 | int(found[2], 16)
 
 

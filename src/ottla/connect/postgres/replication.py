@@ -89,7 +89,7 @@ class StreamEndedError(ConnectorError):
     """The server ended the stream. For a physical stream, this has the next timeline and the LSN at which it begins."""
 
     def __init__(self, next_timeline: int | None, next_lsn: int | None) -> None:
-        where = "" if next_timeline is None or next_lsn is None else f"; timeline {next_timeline} goes on"
+        where = "" if next_timeline is None or next_lsn is None else f"; timeline {next_timeline} follows"
         super().__init__(f"PostgreSQL ended the replication stream{where}")
         self.next_timeline = next_timeline
         self.next_lsn = next_lsn
@@ -122,7 +122,7 @@ class ReplicationConnection:
             async with asyncio.timeout(float(known.get("connect_timeout") or CONNECT_TIMEOUT_S)):
                 return cls(await _connected(text))
         except TimeoutError:
-            raise RefusedError("no answer from PostgreSQL in time") from None
+            raise RefusedError("PostgreSQL did not respond in time") from None
 
     @property
     def pgconn(self) -> pq.abc.PGconn:

@@ -109,7 +109,9 @@ class PostgresSink:
         )
         row = await cursor.fetchone()
         if row is None or not row[0]:
-            raise ConnectorError(f'another sink "{self._settings.name}" writes into this database just now')
+            raise ConnectorError(
+                f'another sink "{self._settings.name}" is writing to this database; stop it, or choose another --name'
+            )
 
     async def _find_topics(self) -> list[str]:
         prefix = self._settings.prefix
@@ -144,7 +146,7 @@ class PostgresSink:
         known = set(self.topics)
         for name in self._order.collections:
             if f"{self._settings.prefix}.{name}" not in known:
-                raise ConnectorError(f"there is a new table, {name}: its topic is read from the next start on")
+                raise ConnectorError(f"new table {name}; its topic will be read after a restart")
 
     async def _apply_ready(self) -> None:
         """Applies all complete transactions at once. Changes after the last complete one stay buffered unless they are
@@ -238,7 +240,9 @@ class PostgresSink:
         found = self._schemas.get(schema_id)
         if found is None:
             topic = schema_topic(self._settings.prefix)
-            raise NeedsHelpError(f"{topic} does not have the schema {schema_id}, which changes name: was it deleted?")
+            raise NeedsHelpError(
+                f"{topic} does not have the schema {schema_id}, which changes refer to; was it deleted?"
+            )
         return found
 
     async def _read_schemas(self) -> None:
@@ -258,22 +262,22 @@ class PostgresSink:
     def _mismatch(self, failure: psycopg.Error, every: list[Run]) -> NeedsHelpError:
         tables = ", ".join(sorted({run.target.name for run in every}))
         return NeedsHelpError(
-            f"the target does not take a change of {tables} (transaction after "
-            f"{self._last_transaction or 'the first'}): {' '.join(str(failure).split())}. Nothing of it was applied. "
-            f"Make the table as the source's is (ALTER TABLE ...), and start again"
+            f"the target rejected a change of {tables} (transaction after "
+            f"{self._last_transaction or 'the first'}): {' '.join(str(failure).split())}. Nothing of the "
+            "transaction was applied. Change the table to match the source (ALTER TABLE ...), and restart"
         )
 
     def _no_column(self, name: str, run: Run) -> NeedsHelpError:
         return NeedsHelpError(
             f"{run.target.name} has no column {name}, which the change at {run.changes[0].topic} offset "
-            f"{run.changes[0].offset} has. Add it (ALTER TABLE {run.target.name} ADD COLUMN ...), or let this sink do "
-            f"so: --apply-schema-changes"
+            f"{run.changes[0].offset} contains. Add it (ALTER TABLE {run.target.name} ADD COLUMN ...), or let "
+            "this sink do so: --apply-schema-changes"
         )
 
     def _no_row(self, run: Run) -> NeedsHelpError:
         change = run.changes[0]
         return NeedsHelpError(
             f"{run.target.name} has no row {(change.key or b'').decode()}, and the update at {change.topic} "
-            f"offset {change.offset} lacks values that it should have: somebody else has changed the target. Fill it "
-            f"anew: empty it and choose another --name"
+            f"offset {change.offset} lacks unchanged values: another program has changed the target. To fill "
+            "it again, empty it and choose another --name"
         )

@@ -75,10 +75,8 @@ class TargetTables:
     async def _change(self, source: str, commands: list[Composed], *, exists: bool) -> None:
         if not self._applies:
             typed = " ".join(command.as_string(self._connection) + ";" for command in commands)
-            what = "does not have the columns of the source" if exists else "is not there"
-            raise NeedsHelpError(
-                f"the target of {source} {what}. Type: {typed} or let this sink do so: --apply-schema-changes"
-            )
+            what = "does not have the columns of the source" if exists else "does not exist"
+            raise NeedsHelpError(f"the target of {source} {what}. Run: {typed} or use --apply-schema-changes")
         for command in commands:
             await self._connection.execute(command)
 
@@ -173,7 +171,8 @@ class TargetTables:
 def _what_happened(schema: str, table: str, name: str, gone: list[str]) -> str:
     others = ", ".join(gone)
     return (
-        f"{schema}.{table} has a new column {name} in the source, and {others} is gone there: nobody saw which was "
-        f"renamed to which. Type: ALTER TABLE {schema}.{table} RENAME COLUMN {gone[0]} TO {name}; or, if it was added: "
-        f"ALTER TABLE {schema}.{table} ADD COLUMN {name} ...; and start again"
+        f"{schema}.{table} has a new column {name} in the source, and {others} is missing there: it is unknown "
+        f"whether the column was renamed or added. If it was renamed, run: ALTER TABLE {schema}.{table} RENAME "
+        f"COLUMN {gone[0]} TO {name}; if it was added, run: ALTER TABLE {schema}.{table} ADD COLUMN {name} "
+        "...; then restart"
     )

@@ -73,7 +73,7 @@ def parse_change(record: ConsumerRecord) -> Change:
             new_key=new_key,
         )
     except (ValueError, KeyError, TypeError) as mistake:
-        reason = f"no change of `ottla connect postgres-cdc`: {type(mistake).__name__}: {mistake}"
+        reason = f"not a change written by `ottla connect postgres-cdc`: {type(mistake).__name__}: {mistake}"
         raise NotAChangeError(reason) from mistake
 
 
@@ -113,9 +113,9 @@ class TransactionOrder:
                 self._ends[name] = (boundary["event_count"], record.offset)
                 self.collections |= {each["data_collection"] for each in boundary["data_collections"]}
             else:
-                raise NotAChangeError(f"a transaction begins or ends, and does not {status}")
+                raise NotAChangeError(f"a transaction boundary must be BEGIN or END, not {status}")
         except (ValueError, KeyError, TypeError) as mistake:
-            raise NotAChangeError(f"no boundary of a transaction: {type(mistake).__name__}: {mistake}") from mistake
+            raise NotAChangeError(f"not a transaction boundary: {type(mistake).__name__}: {mistake}") from mistake
 
     def take(self) -> Iterator[Change | TransactionEnd]:
         """Yields the changes that are next in order, as far as they have arrived."""

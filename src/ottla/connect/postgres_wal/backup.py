@@ -35,7 +35,7 @@ SETTINGS = (
     "max_prepared_transactions",
     "max_locks_per_transaction",
 )
-START_CONNECTOR = "see that `ottla connect postgres-wal` runs, with the same --log"
+START_CONNECTOR = "check that `ottla connect postgres-wal` is running with the same --log"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +86,11 @@ async def take_backup(dsn: str, log: ReadableLog, store: BackupStore, news: Call
 async def _check_log(log: ReadableLog, system_id: int) -> None:
     last = await last_entry(log)
     if last is None:
-        raise RefusedError(f"the log is empty, and a backup without WAL is worth nothing: {START_CONNECTOR}")
+        raise RefusedError(f"the log is empty, and a backup without WAL cannot be restored; {START_CONNECTOR}")
     if last.entry.system_id != system_id:
         raise RefusedError(
-            f"the log holds the WAL of another database (system id {last.entry.system_id}, and this server is "
-            f"{system_id}): name its own log with --log"
+            f"the log holds the WAL of another database (system id {last.entry.system_id}, this server has "
+            f"{system_id}); choose its own log with --log"
         )
 
 
@@ -124,11 +124,11 @@ async def _wait_for_wal(
             reached, deadline_s = last.entry.end, time.monotonic() + patience_s
         if time.monotonic() > deadline_s:
             raise RefusedError(
-                f"the log ends at {lsn_text(reached)} and gets no WAL, and the backup needs it up to "
-                f"{lsn_text(copied.end)}: {START_CONNECTOR}. The backup was given up"
+                f"the log ends at {lsn_text(reached)} and receives no WAL, but the backup needs WAL up to "
+                f"{lsn_text(copied.end)}; {START_CONNECTOR}. The backup was abandoned"
             )
         if not told:
-            news(f"waiting for the log to have the WAL up to {lsn_text(copied.end)}")
+            news(f"waiting until the log contains the WAL up to {lsn_text(copied.end)}")
             told = True
         await asyncio.sleep(POLL_S)
 
@@ -140,7 +140,7 @@ async def check_wal(log: ReadableLog, timeline: TimelineId, first: Lsn, end: Lsn
     """
     history = await history_in_log(log, timeline)
     if history is None:
-        raise GapError(f"the log has nothing of timeline {timeline}")
+        raise GapError(f"the log has no WAL of timeline {timeline}")
     sent_us = 0
     for part, low, high in history.pieces(first, end):
         reached = low
@@ -155,7 +155,7 @@ async def check_wal(log: ReadableLog, timeline: TimelineId, first: Lsn, end: Lsn
 async def keep_newest(log: WritableLog, store: BackupStore, count: int) -> BackupCleanup:
     """Removes all backups except the newest `count`, and then the WAL that no backup needs any more."""
     if count < 1:
-        raise PostgresError("at least one backup has to be kept")
+        raise PostgresError("at least one backup must be kept")
     removed = store.backups()[:-count]
     for backup in removed:
         store.remove(backup)

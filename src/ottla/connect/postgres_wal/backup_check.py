@@ -26,7 +26,7 @@ async def check_backups(log: ReadableLog, store: BackupStore, news: Callable[[st
     findings: list[str] = []
     for backup in backups:
         if backup.system_id != last.entry.system_id:
-            findings.append(f"the backup {backup.name} is of another database than the log")
+            findings.append(f"the backup {backup.name} and the log belong to different databases")
             continue
         news(f"checking the backup {backup.name}")
         findings += await asyncio.to_thread(_check_files, store, backup)

@@ -119,7 +119,7 @@ class BackupStore:
             fields["files"] = [StoredFile(**each) for each in fields["files"]]
             return Backup(**fields)
         except (ValueError, TypeError, KeyError):
-            raise DamagedBackupError(f"{name} in {self.place} is no description of a backup") from None
+            raise DamagedBackupError(f"{name} in {self.place} is not a backup description") from None
 
 
 def _file_name(backup: str, archive: str) -> str:

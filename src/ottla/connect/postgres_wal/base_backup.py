@@ -94,7 +94,7 @@ class BackupStream:
         try:
             length, data = self._connection.get_copy_data(0)
         except OperationalError as failure:
-            raise PostgresError(f"the backup broke off: {' '.join(str(failure).split())}") from None
+            raise PostgresError(f"the backup failed: {' '.join(str(failure).split())}") from None
         return None if length == -1 else bytes(data)
 
     def _rows(self) -> list[tuple[bytes | None, ...]]:

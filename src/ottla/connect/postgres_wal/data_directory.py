@@ -69,7 +69,7 @@ def check_empty(backup: Backup, directory: Path) -> dict[str, Path]:
     tablespaces = {oid: directory.with_name(f"{directory.name}-tablespace-{oid}") for oid in oids}
     for place in (directory, *tablespaces.values()):
         if place.exists() and (not place.is_dir() or any(place.iterdir())):
-            raise RefusedError(f"{place} is not empty; name a directory that is, or that is not there yet: --to")
+            raise RefusedError(f"{place} is not empty; choose an empty or new directory with --to")
     return tablespaces
 
 
@@ -96,7 +96,7 @@ def _unpack(blocks: Iterable[bytes], directory: Path, prefix: str) -> dict[str, 
         for member in archive:
             name = PurePosixPath(member.name)
             if name.is_absolute() or ".." in name.parts:
-                raise DamagedBackupError(f"the backup has a file outside of its directory: {member.name}")
+                raise DamagedBackupError(f"the backup contains a file outside its directory: {member.name}")
             place = directory / name
             if member.isdir():
                 place.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -126,12 +126,12 @@ def _check(manifest: bytes, written: dict[str, FileDigest], backup: Backup) -> N
     try:
         files: list[dict[str, Any]] = json.loads(manifest)["Files"]
     except (ValueError, KeyError):
-        raise DamagedBackupError(f"the backup {backup.name} has no manifest that can be read") from None
+        raise DamagedBackupError(f"the backup {backup.name} has no readable manifest") from None
     for file in files:
         found = written.get(file["Path"])
         expected = int.from_bytes(bytes.fromhex(file["Checksum"]), "little")
         if found is None or found.size_bytes != file["Size"] or found.crc32c != expected:
-            raise DamagedBackupError(f"{file['Path']} of the backup {backup.name} is not as the server sent it")
+            raise DamagedBackupError(f"{file['Path']} of the backup {backup.name} has changed since the server sent it")
 
 
 class _Blocks(io.RawIOBase):

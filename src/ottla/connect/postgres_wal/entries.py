@@ -63,7 +63,7 @@ class Entry:
 def decode(data: bytes | memoryview) -> Entry:
     """Decodes a record. Raises ForeignEntryError."""
     if len(data) < HEADER_BYTES or bytes(data[:4]) != MAGIC:
-        raise ForeignEntryError("this log holds records that are no WAL of PostgreSQL; name another one with --log")
+        raise ForeignEntryError("this log contains records that are not PostgreSQL WAL; choose another log with --log")
     _, kind, system_id, timeline, start, sent_us = _HEADER.unpack_from(data)
     try:
         known = Kind(kind)

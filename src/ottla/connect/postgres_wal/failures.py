@@ -69,21 +69,21 @@ def _hba_line(found: re.Match[str], asked: ConnectionTarget) -> str:
     kind = "local replication" if local else "host  replication"
     where = "" if local else f"  {found.group(1)}/{'128' if ':' in found.group(1) else '32'}"
     return (
-        f"pg_hba.conf of the server has no line for a replication connection of {asked.user!r}. Add this one to it "
-        f'(psql -c "SHOW hba_file" says where it is):\n\n    {kind}  {asked.user}{where}  scram-sha-256\n\n'
-        f"and load it: {RELOAD}"
+        f"pg_hba.conf of the server has no line for a replication connection of {asked.user!r}. Add this line "
+        f'(psql -c "SHOW hba_file" shows the path):\n\n    {kind}  {asked.user}{where}  scram-sha-256\n\nand '
+        f"reload it: {RELOAD}"
     )
 
 
 def _wal_senders(found: re.Match[str], asked: ConnectionTarget) -> str:
     if found.group(1) == "0":
         return (
-            "the server sends no WAL to anybody (max_wal_senders is 0, as it must be with wal_level=minimal). Type, "
+            "the server does not send WAL (max_wal_senders is 0, as wal_level=minimal requires). Run this, "
             "and then restart the server:\n\n    psql -c \"ALTER SYSTEM SET wal_level = 'replica'\" "
             '-c "ALTER SYSTEM SET max_wal_senders = 10"'
         )
     return (
-        f"all {found.group(1)} places for replication connections are taken. Look who has them: psql -c 'SELECT pid, "
+        f"all {found.group(1)} replication connections are in use. List them: psql -c 'SELECT pid, "
         "application_name, client_addr FROM pg_stat_replication'; or raise the limit and restart the server: "
         f'psql -c "ALTER SYSTEM SET max_wal_senders = {int(found.group(1)) + 5}"'
     )
@@ -93,41 +93,44 @@ _CONNECTING: tuple[tuple[str, _Sentence], ...] = (
     (
         r"password authentication failed for user",
         lambda found, asked: (
-            f"the password of {asked.user!r} is wrong. Give the right one in PGPASSWORD or ~/.pgpass, or set a new "
-            f"one: psql -c '\\password {asked.user}'"
+            f"the password of {asked.user!r} is wrong. Set the right one in PGPASSWORD or ~/.pgpass, or set a "
+            f"new one: psql -c '\\password {asked.user}'"
         ),
     ),
     (
         r"no password supplied",
         lambda found, asked: (
-            f"the server asks for the password of {asked.user!r}. Give it in PGPASSWORD or ~/.pgpass, whose line is "
-            f"{asked.host}:{asked.port}:*:{asked.user}:PASSWORD"
+            f"the server requires a password for {asked.user!r}. Set it in PGPASSWORD or in a line of "
+            f"~/.pgpass: {asked.host}:{asked.port}:*:{asked.user}:PASSWORD"
         ),
     ),
     (
         r"must be superuser or replication role|[Pp]ermission denied to start WAL sender",
         lambda found, asked: (
-            f"{asked.user!r} may not read the server's WAL. Allow it: psql -c 'ALTER ROLE \"{asked.user}\" REPLICATION'"
+            f"{asked.user!r} is not allowed to read the server's WAL. Grant it: psql -c 'ALTER ROLE "
+            f'"{asked.user}" REPLICATION\''
         ),
     ),
     (r'no pg_hba\.conf entry for replication connection from (?:host )?"?([^",]+)"?', _hba_line),
     (
         r"pg_hba\.conf rejects replication connection",
         lambda found, asked: (
-            f"a line of the server's pg_hba.conf rejects replication connections of {asked.user!r}. The first line "
-            f"that fits decides: put one that allows it above, and load it: {RELOAD}"
+            f"a line of the server's pg_hba.conf rejects replication connections of {asked.user!r}. The first "
+            f"matching line decides: put one that allows it above, and reload the file: {RELOAD}"
         ),
     ),
     (
         r'role "[^"]*" does not exist',
         lambda found, asked: (
-            f'the server knows no user {asked.user!r}. Create it: psql -c \'CREATE ROLE "{asked.user}" LOGIN '
+            f'the user {asked.user!r} does not exist. Create it: psql -c \'CREATE ROLE "{asked.user}" LOGIN '
             f"REPLICATION' -c '\\password {asked.user}'"
         ),
     ),
     (
         r'role "[^"]*" is not permitted to log in',
-        lambda found, asked: f"{asked.user!r} may not log in. Allow it: psql -c 'ALTER ROLE \"{asked.user}\" LOGIN'",
+        lambda found, asked: (
+            f"{asked.user!r} is not allowed to log in. Allow it: psql -c 'ALTER ROLE \"{asked.user}\" LOGIN'"
+        ),
     ),
     (r"exceeds max_wal_senders \(currently (\d+)\)", _wal_senders),
 )
@@ -136,7 +139,7 @@ _COMMANDS: tuple[tuple[str, _Sentence], ...] = (
     (
         r"all replication slots are in use|can only be used if max_replication_slots > 0",
         lambda found, asked: (
-            "the server has no free replication slot. Look for one that nobody uses: psql -c 'SELECT slot_name, "
+            "the server has no free replication slot. Find an unused one: psql -c 'SELECT slot_name, "
             "active, restart_lsn FROM pg_replication_slots', and drop it: psql -c \"SELECT "
             "pg_drop_replication_slot('NAME')\"; or "
             'raise the limit and restart the server: psql -c "ALTER SYSTEM SET max_replication_slots = 10"'
@@ -144,7 +147,7 @@ _COMMANDS: tuple[tuple[str, _Sentence], ...] = (
     ),
     (
         r"cannot use a logical replication slot for physical replication|cannot read.*logical replication slot",
-        lambda found, asked: f"the slot {asked.slot!r} is a logical one. Name another one: --slot NAME",
+        lambda found, asked: f"the slot {asked.slot!r} is a logical slot. Choose another one with --slot NAME",
     ),
 )
 
@@ -163,8 +166,10 @@ def connecting_failed(text: str, asked: ConnectionTarget) -> PostgresError:
         if (found := re.search(pattern, text)) is not None:
             return RefusedError(sentence(found, asked))
     if "FATAL:" in text:
-        return UnreachableError(f"the server at {asked.place} does not accept connections now: {_short(text)}")
-    return UnreachableError(f"no PostgreSQL answers at {asked.place}: {_short(text)}")
+        return UnreachableError(
+            f"the server at {asked.place} does not accept connections at the moment: {_short(text)}"
+        )
+    return UnreachableError(f"cannot connect to PostgreSQL at {asked.place}: {_short(text)}")
 
 
 def command_failed(text: str, asked: ConnectionTarget, sqlstate: str | None = None) -> PostgresError:
@@ -176,15 +181,15 @@ def command_failed(text: str, asked: ConnectionTarget, sqlstate: str | None = No
     if sqlstate == _OBJECT_IN_USE or found is not None:
         slot, holder = (asked.slot, "") if found is None else (found[1], f" (by the server's process {found[2]})")
         return SlotInUseError(
-            f"the slot {slot!r} is in use{holder}: another connector runs with this name. One is enough; for a second "
-            "log name another slot with --slot"
+            f"the slot {slot!r} is in use{holder}: another connector is running with this name. One is enough; "
+            "for a second log, choose another slot with --slot"
         )
     for pattern, sentence in _COMMANDS:
         if (found := re.search(pattern, text)) is not None:
             return RefusedError(sentence(found, asked))
     if sqlstate is None or sqlstate[:2] in _PASSING_CLASSES:
-        return UnreachableError(f"the server at {asked.place} says: {_short(text)}")
-    return RefusedError(f"the server at {asked.place} says: {_short(text)}")
+        return UnreachableError(f"error from the server at {asked.place}: {_short(text)}")
+    return RefusedError(f"error from the server at {asked.place}: {_short(text)}")
 
 
 def stream_failed(text: str, sqlstate: str | None = None) -> PostgresError:
@@ -192,7 +197,7 @@ def stream_failed(text: str, sqlstate: str | None = None) -> PostgresError:
     text = _short(text)
     if sqlstate == _UNDEFINED_FILE or _GONE.search(text):
         return WalGoneError(text)
-    return UnreachableError(f"the connection to the server is lost: {text}")
+    return UnreachableError(f"the connection to the server was lost: {text}")
 
 
 def _short(text: str) -> str:

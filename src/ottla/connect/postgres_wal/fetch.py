@@ -54,7 +54,7 @@ async def check_database(log: ReadableLog, system_id: int) -> None:
     """Raises RefusedError if the log is empty or belongs to another database."""
     last = await last_entry(log)
     if last is None or last.entry.system_id != system_id:
-        raise RefusedError("this log does not hold the WAL of this database")
+        raise RefusedError("this log does not contain the WAL of this database")
 
 
 def add_log_options(parser: argparse.ArgumentParser) -> None:

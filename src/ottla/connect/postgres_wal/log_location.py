@@ -82,18 +82,18 @@ class LogLocation:
         match failure:
             case FencedError():
                 return TakenOverError(
-                    f"another connector has taken the log {self.name!r} over. One is enough; for a second database "
-                    "name another log with --log"
+                    f"another connector has taken over the log {self.name!r}. One is enough; for a second database, "
+                    "choose another log with --log"
                 )
             case LogNotFoundError():
                 return RefusedError(
-                    f"there is no log {self.name!r} at {self.servers}. `ottla connect postgres-wal` makes it; or name "
-                    "another one with --log"
+                    f"there is no log {self.name!r} at {self.servers}. `ottla connect postgres-wal` creates "
+                    "it; or choose another one with --log"
                 )
             case UnexpectedEndError():
-                return LogChangedError("somebody else wrote to the log")
+                return LogChangedError("another writer wrote to the log")
             case UnavailableError() | UnknownOutcomeError() | LogClosedError():
-                return UnreachableError(f"the log at {self.servers} does not answer: {failure}")
+                return UnreachableError(f"the log at {self.servers} does not respond: {failure}")
             case _:
                 return PostgresError(f"the log {self.name!r} at {self.servers}: {failure}")
 
@@ -111,5 +111,5 @@ def settings_of_new_log(replicas: int | None, durability: str | None) -> LogSett
             f"there is no durability {durability!r}; it is {', '.join(DURABILITIES[:-1])} or {DURABILITIES[-1]}"
         )
     if replicas is not None and replicas < 1:
-        raise InvalidSettingsError(f"a log has at least 1 replica, not {replicas}")
+        raise InvalidSettingsError(f"a log needs at least 1 replica, not {replicas}")
     return LogSettings(replicas=replicas, durability=durability, retention_ms=-1, configs={"retention.bytes": "-1"})

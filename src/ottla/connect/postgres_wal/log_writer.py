@@ -43,7 +43,7 @@ class LogWriter:
         tail = await log.tail()
         last = await last_entry(log)
         if (None if last is None else LogEnd.of(last.entry)) != expected:
-            raise LogChangedError("another connector wrote to the log just now")
+            raise LogChangedError("another connector has just written to the log")
         return cls(log, tail.end_offset)
 
     def put(self, entry: Entry) -> None:

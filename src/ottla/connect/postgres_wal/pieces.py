@@ -52,7 +52,7 @@ async def wal_pieces(
         async for placed in found:
             entry = placed.entry
             if placed.offset == first and entry.key > (timeline, low):
-                raise GapError(f"the log is not in order: offset {first} holds {_told(entry)}")
+                raise GapError(f"the log is out of order: offset {first} holds {_told(entry)}")
             if entry.timeline > timeline or reached >= high:
                 return
             if entry.timeline == timeline and entry.kind is not Kind.HISTORY and entry.end > reached:
@@ -73,8 +73,8 @@ async def wal_pieces(
 async def _begins_late(log: ReadableLog, timeline: TimelineId, low: Lsn) -> str:
     start = (await log.tail()).start_offset
     return (
-        f"the log has been trimmed: it begins with offset {start}, after {lsn_text(low)} of timeline {timeline}. If "
-        "what was before it was archived (ottla pipeline archive), name the archive: --archive"
+        f"the log was trimmed: it starts at offset {start}, after {lsn_text(low)} of timeline {timeline}. If "
+        "the earlier records were archived (ottla pipeline archive), choose the archive with --archive"
     )
 
 

@@ -124,9 +124,7 @@ class Prefetch:
             await self._prepare(first)
         except (PostgresError, OSError) as failure:
             self._failure = failure
-            print(
-                f"reading ahead ended before {self._next and self._next.name}: {failure}", file=sys.stderr, flush=True
-            )
+            print(f"prefetching ended before {self._next and self._next.name}: {failure}", file=sys.stderr, flush=True)
 
     async def _prepare(self, segment: Segment) -> None:
         async with self._open_log() as log, contextlib.AsyncExitStack() as stack:

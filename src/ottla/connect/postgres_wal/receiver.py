@@ -93,8 +93,8 @@ class Receiver:
     async def _run(self) -> None:
         if _SLOT_NAME.fullmatch(self._settings.slot) is None:
             raise InvalidSettingsError(
-                f"{self._settings.slot!r} cannot be the name of a slot: up to 63 lower-case letters, digits and "
-                "underscores can (--slot)"
+                f"{self._settings.slot!r} is not a valid slot name; use up to 63 lower-case letters, digits "
+                "and underscores (--slot)"
             )
         delay_s = BACKOFF_S[0]
         while True:
@@ -118,7 +118,7 @@ class Receiver:
         now_s = time.monotonic()
         if now_s - self._said_s.get(reason, -REMIND_S) >= REMIND_S:
             self._said_s[reason] = now_s
-            self._news(f"{reason}; trying again until it works")
+            self._news(f"{reason}; retrying")
 
     def facts(self) -> dict[str, str | int]:
         """Returns what `ottla connect status` shows."""
@@ -136,9 +136,9 @@ class Receiver:
                 tail = await log.tail()
             if last is None and tail.start_offset > 0 and not self._accept_gap:
                 raise RefusedError(
-                    "the log is empty, and was not always: what it held has been trimmed, or all its replicas were "
-                    "lost at once. To begin anew, stop this connector, type the same command with --accept-gap, then "
-                    "take a base backup: ottla backup postgres"
+                    "the log is empty but was not always: its records were trimmed, or all its replicas were "
+                    "lost at once. To start again, stop this connector, run the same command with "
+                    "--accept-gap, then take a base backup: ottla backup postgres"
                 )
             end = None if last is None else LogEnd.of(last.entry)
             step = await self._plan(server, identity, end)
@@ -153,7 +153,7 @@ class Receiver:
 
     async def _look_at_settings(self, server: Server) -> None:
         if await server.setting("in_hot_standby") == "on":
-            raise RefusedError("this server is a standby itself: connect to its primary")
+            raise RefusedError("this server is a standby; connect to its primary")
         bound = parse_size(await server.setting("max_slot_wal_keep_size"))
         check_bound(bound, unbounded=self._settings.unbounded_slot)
         self._watch = SlotWatch(bound)
@@ -161,8 +161,8 @@ class Receiver:
         self._kept_before = await self._look_at_kept_wal(server)
         if await server.setting("synchronous_commit") == "remote_apply":
             self._news(
-                "WARNING: synchronous_commit is remote_apply, and a log applies nothing: commits that wait for it "
-                "never return. Set it to 'on'"
+                "WARNING: synchronous_commit is remote_apply, but a log does not apply WAL, so commits wait "
+                "forever. Set it to 'on'"
             )
 
     async def _look_at_kept_wal(self, server: Server) -> str | None:
@@ -190,9 +190,9 @@ class Receiver:
         await self._slot(server)
         if step.left_out:
             self._news(
-                f"the server left timeline {end.timeline} {step.left_out:,} bytes before the log's end. The "
-                "beginning of a record that was never completed is nothing to worry about; more than that can hold "
-                f"transactions which only the log has: ottla restore postgres --timeline {end.timeline} shows them"
+                f"the server left timeline {end.timeline} {step.left_out:,} bytes before the log's end. An "
+                "incomplete record at the end is harmless; anything more may contain transactions that only "
+                f"the log has. To see them: ottla restore postgres --timeline {end.timeline}"
             )
         return step
 
@@ -284,7 +284,7 @@ class Receiver:
             await writer.drain()
             writer.close()
         self._news(
-            f"WARNING: the log has a gap before {lsn_text(start)}. Nothing after it can be restored until there is a "
+            f"WARNING: the log has a gap before {lsn_text(start)}. Nothing after it can be restored without a "
             "new base backup: ottla backup postgres"
         )
 
@@ -295,7 +295,8 @@ def _entry(kind: Kind, identity: Identity, timeline: TimelineId, start: Lsn, dat
 
 def _gap_sentence(step: StreamStart, gone: WalGoneError) -> str:
     return (
-        f"the server has removed WAL that the log does not have ({gone}): the log ends at {lsn_text(step.start)}. "
-        "Everything up to there can be restored. To go on after the gap, stop this connector, type the same command "
-        "with --accept-gap, and then take a new base backup: ottla backup postgres"
+        f"the server has removed WAL that the log does not have ({gone}): the log ends at "
+        f"{lsn_text(step.start)}. Everything up to there can be restored. To continue after the gap, stop this "
+        "connector, run the same command with --accept-gap, and then take a new base backup: ottla backup "
+        "postgres"
     )

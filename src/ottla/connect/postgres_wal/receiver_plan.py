@@ -48,28 +48,28 @@ def next_step(end: LogEnd, identity: Identity, history: History | None) -> Strea
     """
     if end.system_id != identity.system_id:
         raise RefusedError(
-            f"this log holds the WAL of another database (system id {end.system_id}, and this server is "
-            f"{identity.system_id}). Two never share a log: name another one with --log"
+            f"this log contains the WAL of another database (system id {end.system_id}, this server has "
+            f"{identity.system_id}). Databases cannot share a log; choose another one with --log"
         )
     if identity.timeline < end.timeline:
         raise RefusedError(
-            f"the log has gone on to timeline {end.timeline}, and this server is still on timeline "
-            f"{identity.timeline}: it was replaced by a restored one, and what it writes is not taken. Connect to "
-            "the new server, and stop this one; or, to keep the WAL of both, name another log with --log"
+            f"the log has moved on to timeline {end.timeline}, but this server is still on timeline "
+            f"{identity.timeline}: it was replaced by a restored server, and its WAL is rejected. Connect to "
+            "the new server, and stop this one; or, to keep the WAL of both, choose another log with --log"
         )
     if identity.timeline == end.timeline:
         if identity.flushed < end.end:
             raise RefusedError(
-                f"the server has lost WAL that the log has: it ends at {lsn_text(identity.flushed)}, the log at "
-                f"{lsn_text(end.end)}. Do not go on with this server; get what it lost from the log: "
+                f"the server has lost WAL that the log has: it ends at {lsn_text(identity.flushed)}, the log "
+                f"at {lsn_text(end.end)}. Do not continue with this server; restore the lost WAL from the log: "
                 "ottla restore postgres --to DIRECTORY"
             )
         return StreamStart(end.timeline, end.end, is_new=False)
     stretch = None if history is None else history.stretch_of(end.timeline)
     if history is None or stretch is None or stretch.end is None:
         raise RefusedError(
-            f"the server is on timeline {identity.timeline}, which does not come from timeline {end.timeline} of the "
-            "log: their histories are different. Name another log with --log, and take a backup into it"
+            f"the server is on timeline {identity.timeline}, which does not descend from timeline "
+            f"{end.timeline} of the log. Choose another log with --log, and take a new backup"
         )
     if end.end < stretch.end:
         return StreamStart(end.timeline, end.end, is_new=False)

@@ -96,8 +96,10 @@ def _wal_for_the_connector(auto_conf: Path, backup: Backup) -> tuple[dict[str, s
     before_bytes = parse_size(backup.settings.get(kept_wal.SETTING, "0")) or 0
     settings = kept_wal.settings_of_restored(_text_of(auto_conf), before_bytes)
     kept_bytes = kept_wal.KEPT_BYTES if settings else before_bytes
-    note = f"the server keeps {kept_bytes >> 20:,} MB of WAL (wal_keep_size) until `ottla connect postgres-wal` streams"
-    return settings, f"{note}, which then sets it back" if settings else note
+    note = (
+        f"the server keeps {kept_bytes >> 20:,} MB of WAL (wal_keep_size) until `ottla connect postgres-wal` streams it"
+    )
+    return settings, f"{note}, which then resets the setting" if settings else note
 
 
 def _text_of(path: Path) -> str:

@@ -57,11 +57,11 @@ async def restore(
     """
     last = await last_entry(log)
     if last is None:
-        raise RefusedError("the log is empty: name the one with the database's WAL (--log)")
+        raise RefusedError("the log is empty; choose the log with the database's WAL (--log)")
     timeline = last.entry.timeline if wanted.timeline is None else wanted.timeline
     history = await history_in_log(log, timeline)
     if history is None:
-        raise RefusedError(f"the log has nothing of timeline {timeline}; its last one is {last.entry.timeline}")
+        raise RefusedError(f"the log has no WAL of timeline {timeline}; its last timeline is {last.entry.timeline}")
     backups = [each for each in store.backups() if each.system_id == last.entry.system_id]
     if not backups:
         raise RefusedError(f"there is no backup of this database in {store.place}; `ottla backup postgres` takes one")
@@ -99,16 +99,16 @@ async def _check_beginning(log: ReadableLog, backup: Backup, history: History) -
     assert begins is not None, "a log with a last entry has a first one"
     if begins.entry.system_id != backup.system_id:
         raise RefusedError(
-            f"the log begins with the WAL of another database (system id {begins.entry.system_id}, and the backup "
-            f"{backup.name} is of {backup.system_id}): is --archive the archive of this log?"
+            f"the log starts with the WAL of another database (system id {begins.entry.system_id}, the backup "
+            f"{backup.name} has {backup.system_id}); is --archive the archive of this log?"
         )
     first = segment_start(backup.start, backup.segment_bytes)
     timeline, low, _ = next(history.pieces(first, Lsn(backup.start + 1)))
     if await offset_of(log, timeline, low) is not None:
         return
     raise RefusedError(
-        f"the backup {backup.name} needs WAL from {lsn_text(low)} of timeline {timeline} on, and the log begins with "
-        f"{lsn_text(begins.entry.start)} of timeline {begins.entry.timeline} (offset {begins.offset}). If what was "
-        "before it was archived (ottla pipeline archive), name the archive: --archive DIRECTORY; if not, take a newer "
-        "backup: `ottla backup list` shows them"
+        f"the backup {backup.name} needs WAL from {lsn_text(low)} of timeline {timeline} on, but the log "
+        f"starts at {lsn_text(begins.entry.start)} of timeline {begins.entry.timeline} (offset "
+        f"{begins.offset}). If the earlier records were archived (ottla pipeline archive), choose the archive "
+        "with --archive DIRECTORY; if not, use a newer backup, as `ottla backup list` shows"
     )

@@ -63,7 +63,7 @@ def _fetch(request: dict[str, object], command: list[str]) -> int:
             return _failed(name, str(answer["reason"]))
         else:  # the server was started with other options, and is about to exit
             time.sleep(ATTEMPT_PAUSE_S)
-    return _failed(name, f"the restore server does not stay; see {os.path.abspath(SERVER_LOG)}")
+    return _failed(name, f"the restore server ends immediately; see {os.path.abspath(SERVER_LOG)}")
 
 
 def _ask(request: dict[str, object]) -> dict[str, object] | None:

@@ -111,7 +111,7 @@ class RestoreServer:
         except (PostgresError, OSError) as failure:
             return {"result": "failed", "reason": str(failure)}
         except Exception as fault:
-            return {"result": "failed", "reason": f"this is a fault of ottla itself: {type(fault).__name__}: {fault}"}
+            return {"result": "failed", "reason": f"internal error, please report it: {type(fault).__name__}: {fault}"}
         return {"result": "found" if found else "not in log"}
 
     async def _fetch(self, name: str, path: Path) -> bool:
@@ -203,7 +203,9 @@ async def check(options: argparse.Namespace) -> None:
     """Raises PostgresError if this user cannot read the log or cannot reach the data directory to be created."""
     for parent in Path(options.check).parents:
         if parent.exists() and not os.access(parent, os.X_OK):
-            raise RefusedError(f"the directory {parent} is closed to this user: chmod o+x {shlex.quote(str(parent))}")
+            raise RefusedError(
+                f"this user has no access to the directory {parent}: chmod o+x {shlex.quote(str(parent))}"
+            )
     async with open_log(options) as log:
         await check_database(log, options.system_id)
 
@@ -229,7 +231,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m ottla.connect.postgres_wal.restore_server")
     add_log_options(parser)
     parser.add_argument("--spool-mb", type=int, default=SPOOL_BYTES >> 20)
-    parser.add_argument("--check", metavar="DIRECTORY", help="only see whether it could work for this data directory")
+    parser.add_argument("--check", metavar="DIRECTORY", help="only check whether it would work for this data directory")
     options = parser.parse_args()
     if options.check is not None:
         try:

@@ -66,7 +66,7 @@ class Server:
             conninfo = make_conninfo(dsn, application_name=application_name)
         except ProgrammingError as failure:
             raise InvalidSettingsError(
-                f"{failure}".strip() + "; an address looks like postgresql://user@host:5432/"
+                f"{failure}".strip() + "; an address has the form postgresql://user@host:5432/"
             ) from None
         asked = _asked(conninfo, slot)
         try:
@@ -86,8 +86,9 @@ class Server:
         """Raises RefusedError if the server is too old."""
         if version < VERSION_MIN:
             raise RefusedError(
-                f"the server is PostgreSQL {version}; WAL is kept from PostgreSQL {VERSION_MIN} on. Upgrade it "
-                "(pg_upgrade), or keep its tables' changes instead: ottla connect postgres-cdc"
+                f"the server is PostgreSQL {version}, but WAL can be streamed only from PostgreSQL "
+                f"{VERSION_MIN} or later. Upgrade it (pg_upgrade), or capture the changes of its tables "
+                "instead: ottla connect postgres-cdc"
             )
 
     @property
@@ -169,7 +170,7 @@ class Server:
 
     def _failure(self, text: str, sqlstate: str | None) -> PostgresError:
         if self.pgconn.status != pq.ConnStatus.OK:
-            return UnreachableError(f"the connection to the server is lost: {_one_line(text)}")
+            return UnreachableError(f"the connection to the server was lost: {_one_line(text)}")
         return command_failed(text, self._asked, sqlstate)
 
     async def _query(self, command: str) -> list[tuple[str | None, ...]]:

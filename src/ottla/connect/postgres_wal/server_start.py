@@ -50,8 +50,9 @@ def start_and_wait(command: list[str], directory: Path, user: ServerUser | None)
     """
     if os.geteuid() == 0 and user is None:
         return (
-            "PostgreSQL does not run as root. Give the directory to its user and start it as that: "
-            f"chown -R postgres {shlex.quote(str(directory))} && su postgres -c {shlex.quote(shlex.join(command))}"
+            "PostgreSQL does not run as root. Change the owner of the directory and start it as that user: "
+            f"chown -R postgres {shlex.quote(str(directory))} && su postgres -c "
+            f"{shlex.quote(shlex.join(command))}"
         )
     started = subprocess.run(
         command,
@@ -72,7 +73,7 @@ def start_and_wait(command: list[str], directory: Path, user: ServerUser | None)
             return None
     logged = directory / LOG_NAME
     said = logged.read_text(errors="replace")[-2000:] if logged.exists() else started.stderr
-    return f"the server did not start; it said:\n{said}"
+    return f"the server did not start; its output:\n{said}"
 
 
 def _status(pid_file: Path) -> str | None:

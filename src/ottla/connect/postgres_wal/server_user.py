@@ -49,14 +49,14 @@ def find_server_user(name: str | None) -> ServerUser | None:
     try:
         entry = pwd.getpwnam(name or DEFAULT_USER)
     except KeyError:
-        there = f"there is no user {name or DEFAULT_USER!r} on this machine"
-        raise RefusedError(f"{there}: name the one that will run PostgreSQL with --server-user") from None
+        there = f"the user {name or DEFAULT_USER!r} does not exist on this machine"
+        raise RefusedError(f"{there}; choose the user that will run PostgreSQL with --server-user") from None
     if entry.pw_uid == me:
         return None
     if me != 0:
         raise RefusedError(
-            f"only root can give a data directory to {entry.pw_name!r}. Restore as that user: sudo -u "
-            f"{shlex.quote(entry.pw_name)} ottla restore postgres ..."
+            f"only root can make {entry.pw_name!r} the owner of a data directory. Restore as that user: "
+            f"sudo -u {shlex.quote(entry.pw_name)} ottla restore postgres ..."
         )
     return ServerUser(entry.pw_name, entry.pw_uid, entry.pw_gid)
 
@@ -69,8 +69,8 @@ def check_server_user(user: ServerUser | None, server: Sequence[str], directory:
         if problem is not None:
             who = "this user" if user is None else f"the user {user.name!r}, who is to run PostgreSQL,"
             raise RefusedError(
-                f"{who} cannot fetch WAL from the log, and a server without it stops in the middle of its recovery: "
-                f"{problem}. {_advice(user)}Nothing was laid down"
+                f"{who} cannot fetch WAL from the log, without which the server would stop during its "
+                f"recovery: {problem}. {_advice(user)}Nothing was restored"
             )
 
 
@@ -92,7 +92,7 @@ def _try(user: ServerUser | None, command: Sequence[str]) -> str | None:
     except OSError as failure:
         return f"{command[0]} cannot be run ({failure.strerror})"
     except subprocess.TimeoutExpired:
-        return f"no answer in {CHECK_TIMEOUT_S:g} seconds from {shlex.join(command)}"
+        return f"no response within {CHECK_TIMEOUT_S:g} seconds from {shlex.join(command)}"
     if done.returncode == 0:
         return None
     return str(done.stderr).strip()[-1000:].rstrip(".") or f"{shlex.join(command)} ended with code {done.returncode}"
@@ -107,8 +107,8 @@ def _advice(user: ServerUser | None) -> str:
         for place in _from_root(Path(needed)):
             if not _may_pass(place, user.uid, groups):
                 return (
-                    f"{place} is closed to it. Open it (chmod o+rx {shlex.quote(str(place))}), or install ottla where "
-                    "every user can run it, such as in a virtual environment below /opt. "
+                    f"it has no access to {place}. Grant it (chmod o+rx {shlex.quote(str(place))}), or install "
+                    "ottla where every user can run it, such as in a virtual environment below /opt. "
                 )
     return ""
 

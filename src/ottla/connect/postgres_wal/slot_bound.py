@@ -21,7 +21,7 @@ def parse_size(text: str) -> int | None:
     """Parses a size as SHOW prints it and returns bytes; None if it is unlimited (-1)."""
     found = _SIZE.fullmatch(text.strip())
     if found is None:
-        raise ValueError(f"{text!r} is no size")
+        raise ValueError(f"{text!r} is not a size")
     number = int(found.group(1))
     # Without a unit it is 0 or -1; the unit of max_slot_wal_keep_size is megabytes.
     return None if number < 0 else number * _UNITS[found.group(2) or "MB"]
@@ -31,10 +31,10 @@ def check_bound(bound_bytes: int | None, *, unbounded: bool) -> None:
     """Raises RefusedError if the slot has no limit and the operator has not accepted that."""
     if bound_bytes is None and not unbounded:
         raise RefusedError(
-            "nothing bounds the WAL that the server keeps for a slot (max_slot_wal_keep_size is -1): while the log is "
-            "away, its disk could fill up. Set a bound that fits the disk, no restart needed:\n\n"
-            "    psql -c \"ALTER SYSTEM SET max_slot_wal_keep_size = '20GB'\" -c 'SELECT pg_reload_conf()'\n\n"
-            "or accept the risk with --unbounded-slot"
+            "the server keeps an unlimited amount of WAL for a slot (max_slot_wal_keep_size is -1), so its "
+            "disk could fill up while the log is unavailable. Set a limit that fits the disk; no restart is "
+            "needed:\n\n    psql -c \"ALTER SYSTEM SET max_slot_wal_keep_size = '20GB'\" -c 'SELECT "
+            "pg_reload_conf()'\n\nor accept the risk with --unbounded-slot"
         )
 
 
@@ -52,18 +52,18 @@ class SlotWatch:
         reached = sum(percent >= each for each in WARN_AT_PERCENT)
         if reached == 0 and self._warned:
             self._warned = 0
-            return "the log has caught up; the server's slot keeps little again"
+            return "the log has caught up; the server's slot keeps little WAL again"
         if reached <= self._warned:
             return None
         self._warned = reached
         behind_mb = behind_bytes >> 20
         if self._bound_bytes is None:
             return (
-                f"WARNING: the log is {behind_mb:,} MB behind, which the server keeps on its disk, without a bound. "
-                "See that the brokers work (ottla cluster describe), and set max_slot_wal_keep_size"
+                f"WARNING: the log is {behind_mb:,} MB behind, which the server keeps on its disk without a "
+                "limit. Check the brokers (ottla cluster describe), and set max_slot_wal_keep_size"
             )
         return (
-            f"WARNING: the log is {behind_mb:,} MB behind, {percent} % of what the server keeps for the slot "
-            f"({limit >> 20:,} MB, max_slot_wal_keep_size). Beyond it the server removes WAL, and a new base backup is "
-            "needed. See that the brokers work: ottla cluster describe"
+            f"WARNING: the log is {behind_mb:,} MB behind, {percent} % of the WAL that the server keeps for "
+            f"the slot ({limit >> 20:,} MB, max_slot_wal_keep_size). Beyond it the server removes WAL, and a "
+            "new base backup is needed. Check the brokers: ottla cluster describe"
         )

@@ -28,7 +28,7 @@ async def report_status(bootstrap: str, name: str, receiver: Receiver, news: Cal
                 await topic.write(_status(name, receiver, since_ms))
             except (ClientError, OSError) as failure:
                 if not told:
-                    news(f"the status is not written to {bootstrap}: {failure}")
+                    news(f"could not write the status to {bootstrap}: {failure}")
                 told = True
             await asyncio.sleep(HEARTBEAT_S)
     finally:

@@ -105,7 +105,7 @@ class Pump:
 
     def _check(self, start: Lsn) -> None:
         if start != self._received:
-            raise RefusedError(f"the server sent WAL of {lsn_text(start)} where {lsn_text(self._received)} comes next")
+            raise RefusedError(f"the server sent WAL from {lsn_text(start)}, expected {lsn_text(self._received)}")
 
     def _put(self, start: Lsn, sent_us: int, parts: list[memoryview]) -> None:
         self._writer.put(Entry(Kind.WAL, self._system_id, self._timeline, start, sent_us, b"".join(parts)))

@@ -90,15 +90,15 @@ def choose_backup(backups: Sequence[Backup], target: Target | None, history: His
     usable = [each for each in backups if _leads_to(each, history)]
     if not usable:
         raise RefusedError(
-            f"no backup leads to timeline {history.timeline}, as far back as the log goes. `ottla backup list` shows "
-            "those that are there; a backup of another timeline is restored with --timeline, and one from before the "
-            "log's beginning with its archive: --archive DIRECTORY"
+            f"no backup leads to timeline {history.timeline} within the log. `ottla backup list` shows the "
+            "backups; restore one of another timeline with --timeline, and one from before the start of the "
+            "log with --archive DIRECTORY"
         )
     early = [each for each in usable if is_before(each, target)]
     if not early:
         raise RefusedError(
             f"the oldest backup was taken after {target} (it ended at {lsn_text(usable[0].end)}, "
-            f"{utc(usable[0].ended_unix_us):%Y-%m-%d %H:%M:%S} UTC): what was before it cannot be restored"
+            f"{utc(usable[0].ended_unix_us):%Y-%m-%d %H:%M:%S} UTC), so earlier states cannot be restored"
         )
     return early[-1]
 

@@ -58,7 +58,7 @@ def parse_history(timeline: TimelineId, text: bytes) -> History:
         if not fields:
             continue
         if len(fields) < 2 or not fields[0].isdigit():
-            raise ValueError(f"this is no line of a history file: {line!r}")
+            raise ValueError(f"not a line of a timeline history file: {line!r}")
         ancestor, end = TimelineId(int(fields[0])), parse_lsn(fields[1])
         if ancestor >= timeline or (stretches and ancestor <= stretches[-1].timeline):
             raise ValueError(f"timeline {ancestor} cannot be an ancestor of timeline {timeline} there")

@@ -78,8 +78,8 @@ def _advice(dsn: str, before: str, why: str) -> str:
     user = conninfo_to_dict(dsn).get("user") or "the connector's user"
     reason = " ".join(why.split())
     return (
-        f"the server still keeps {KEPT} of WAL ({SETTING}), as `ottla restore postgres` set it up, and this connector "
-        f'could not set it back ({reason}). A superuser types: psql -c "{command_of(before)}" '
+        f"the server still keeps {KEPT} of WAL ({SETTING}), as `ottla restore postgres` set it, and this connector "
+        f'could not reset it ({reason}). A superuser must run: psql -c "{command_of(before)}" '
         f"-c 'SELECT pg_reload_conf()'. To let the connector do so: GRANT ALTER SYSTEM ON PARAMETER {SETTING} TO "
         f'"{user}"; GRANT EXECUTE ON FUNCTION pg_reload_conf() TO "{user}"'
     )

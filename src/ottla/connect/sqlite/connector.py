@@ -46,7 +46,7 @@ def build(name: str, settings: Mapping[str, Any], bootstrap: str) -> SqliteConne
 def _seconds(text: str, setting: str) -> float:
     found = duration_ms(text)
     if not found:
-        raise NeedsHelpError(f'"{text}" is no duration; {setting} takes 90s, 10m, 2h or 7d')
+        raise NeedsHelpError(f'"{text}" is not a duration; {setting} takes 90s, 10m, 2h or 7d')
     return found / 1000
 
 

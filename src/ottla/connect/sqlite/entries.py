@@ -117,7 +117,7 @@ def decode(entry: bytes) -> Part:
     _, kind, flags, number, generation, transaction, time_ms, previous, snapshot_offset, *rest = _HEADER.unpack(header)
     page_bytes, database_pages, salt_1, salt_2, frame, first, second, state, _, _ = rest
     if kind not in tuple(Kind) or not is_page_size(page_bytes):
-        raise DamagedEntryError(f"it is of a kind ({kind}) that is not known here")
+        raise DamagedEntryError(f"it has the unknown kind {kind}")
     return Part(
         Kind(kind),
         number,
@@ -139,14 +139,14 @@ def decode_pages(entry: bytes) -> list[tuple[int, bytes]]:
     *_, count, content_bytes = _HEADER.unpack_from(entry)
     page_bytes = decode(entry).page_bytes
     if content_bytes != count * (4 + page_bytes) or content_bytes > 2 * PART_BYTES:
-        raise DamagedEntryError(f"it says that it has {count} pages in {content_bytes} bytes")
+        raise DamagedEntryError(f"its header has {count} pages in {content_bytes} bytes, which is invalid")
     content = bytearray(content_bytes)
     try:
         written = cramjam.zstd.decompress_into(memoryview(entry)[_BODY_AT:], content) if content else 0
     except cramjam.DecompressionError as wrong:
         raise DamagedEntryError(f"it cannot be decompressed ({wrong})") from None
     if written != content_bytes:
-        raise DamagedEntryError("it has fewer pages than it says")
+        raise DamagedEntryError("it has fewer pages than its header says")
     numbers = struct.unpack_from(f">{count}I", content)
     at = 4 * count
     return [(n, bytes(content[at + i * page_bytes : at + (i + 1) * page_bytes])) for i, n in enumerate(numbers)]

@@ -30,27 +30,26 @@ def check_database(path: Path) -> None:
         with open(path, "rb") as file:
             header = file.read(100)
     except FileNotFoundError:
-        raise NeedsHelpError(f"there is no file {path}") from None
+        raise NeedsHelpError(f"the file {path} does not exist") from None
     except IsADirectoryError:
-        raise NeedsHelpError(f"{path} is a directory; name the file of the database") from None
+        raise NeedsHelpError(f"{path} is a directory; give the database file") from None
     except PermissionError:
-        raise NeedsHelpError(
-            f"{path} may not be read: give this user the right, or run as the one who owns it"
-        ) from None
+        raise NeedsHelpError(f"{path} is not readable; give this user the permission, or run as its owner") from None
     if header and not header.startswith(_MAGIC):
         raise NeedsHelpError(
-            f"{path} is not an SQLite database, or it is encrypted. An encrypted one can be followed only by a program "
-            "that has its key"
+            f"{path} is not an SQLite database, or it is encrypted. An encrypted database can be followed only "
+            "by a program that has its key"
         )
     if not header or header[_VERSIONS_AT] != _WAL_VERSION:
         raise NeedsHelpError(
-            f"{path} is not in WAL mode, and there is nothing to follow. Type, while nobody uses it:\n\n"
-            f"    sqlite3 {shlex.quote(str(path))} 'PRAGMA journal_mode=WAL'\n"
+            f"{path} is not in WAL mode, so it cannot be followed. While no program uses it, run:\n\n    "
+            f"sqlite3 {shlex.quote(str(path))} 'PRAGMA journal_mode=WAL'\n"
         )
     if not os.access(path.parent, os.W_OK) or not os.access(path, os.W_OK):
         raise NeedsHelpError(
-            f"{path} or its directory may not be written. Nothing in the database is changed, but SQLite keeps its "
-            f"locks in {path.name}-shm, and this program its progress in {path.name}-ottla: give this user the right"
+            f"{path} or its directory is not writable. The database is not changed, but SQLite keeps its locks "
+            f"in {path.name}-shm, and this program its progress in {path.name}-ottla; give this user the "
+            "permission"
         )
 
 
@@ -59,15 +58,15 @@ def in_words(path: Path, error: sqlite3.Error) -> ConnectorError:
     text = str(error)
     if "locked" in text or "busy" in text:
         return ConnectorError(
-            f"{path} is locked by another program. If that goes on: is one in a long transaction, or does it use "
-            "PRAGMA locking_mode=EXCLUSIVE? Then it is alone with the database, and nobody can follow it"
+            f"{path} is locked by another program. If this persists, look for a long transaction, or for a "
+            "program that uses PRAGMA locking_mode=EXCLUSIVE, with which the database cannot be followed"
         )
     if "not a database" in text or "malformed" in text:
         return NeedsHelpError(
-            f"{path} is damaged, or encrypted ({text}). `ottla restore sqlite` makes a new file of what the log has"
+            f"{path} is damaged, or encrypted ({text}). `ottla restore sqlite` creates a new file from the log"
         )
     if "readonly" in text or "unable to open" in text:
-        return NeedsHelpError(f"{path} or its directory may not be written ({text}), and SQLite keeps its locks there")
+        return NeedsHelpError(f"{path} or its directory is not writable ({text}), and SQLite keeps its locks there")
     return ConnectorError(f"{path}: {text}")
 
 
@@ -75,8 +74,7 @@ def damaged_wal(path: Path, why: str) -> NeedsHelpError:
     """Returns the error for a damaged WAL."""
     quoted = shlex.quote(str(path))
     return NeedsHelpError(
-        f"{path}-wal is damaged: {why}. What was committed before is in the log. Stop the programs that use the "
-        f"database, keep a copy of the files, and see what SQLite makes of them: "
-        f"sqlite3 {quoted} 'PRAGMA integrity_check'. Then start this again: it begins with a new snapshot. "
-        "Or go back: ottla restore sqlite"
+        f"{path}-wal is damaged: {why}. Earlier transactions are in the log. Stop the programs that use the "
+        f"database, keep a copy of the files, and check them: sqlite3 {quoted} 'PRAGMA integrity_check'. Then "
+        "restart this connector, which takes a new snapshot, or restore the database: ottla restore sqlite"
     )

@@ -39,8 +39,8 @@ def read_part(offset: int, data: bytes) -> Part:
         return decode(data)
     except DamagedEntryError as damage:
         raise NeedsHelpError(
-            f"the entry at offset {offset} of the log cannot be used: {damage}. If this log is of something else, "
-            "choose another name with --log"
+            f"the entry at offset {offset} of the log cannot be used: {damage}. If this log belongs to "
+            "something else, choose another one with --log"
         ) from damage
 
 

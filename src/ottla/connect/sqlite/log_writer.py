@@ -103,8 +103,8 @@ class LogWriter:
             offsets = self._log.append_many(self._rows, expected_end=self._end)
         except TooLargeError as error:
             raise NeedsHelpError(
-                f"the log takes too little at once ({error}). Type: "
-                "ottla topics alter LOG --config max.message.bytes=1048588"
+                f"the maximum record size of the log is too small ({error}). Run: ottla topics alter LOG "
+                "--config max.message.bytes=1048588"
             ) from error
         self._end = offsets.stop
         self._rows, self._row_bytes = [], 0

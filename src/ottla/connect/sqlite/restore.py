@@ -19,7 +19,7 @@ from ottla.connect.sqlite.page_hashes import PageHashes
 from ottla.file_sync import sync_directory
 from ottla.wal import TrimmedError
 
-ARCHIVED = "If what was before was archived (ottla pipeline archive), name the archive: --archive DIRECTORY"
+ARCHIVED = "If the earlier records were archived (ottla pipeline archive), choose the archive with --archive DIRECTORY"
 SIDE_FILES = ("-wal", "-shm", "-journal")
 
 
@@ -60,7 +60,7 @@ def restore(
     _check_target(to, force)
     last = last_item(log)
     if last is None:
-        raise RestoreError("the log is empty, or has no whole snapshot yet: nothing was shipped there")
+        raise RestoreError("the log is empty or has no complete snapshot yet")
     if moment.transaction is not None and moment.transaction > last.part.transaction:
         raise RestoreError(
             f"there is no transaction {moment.transaction}: the last one in the log is {told(last.part)}"
@@ -73,7 +73,7 @@ def restore(
             check_integrity(temporary)
         _put_in_place(temporary, to)
     except TrimmedError as error:
-        raise RestoreError(f"the log was cut while it was read ({error}). Type it again") from error
+        raise RestoreError(f"the log was trimmed while it was read ({error}). Run the command again") from error
     finally:
         with contextlib.suppress(FileNotFoundError):
             temporary.unlink()
@@ -94,12 +94,13 @@ def _find_snapshot(log: SyncReadableLog, last: LogItem, moment: RestorePoint) ->
         oldest = part
     if oldest is None:
         raise RestoreError(
-            "the log no longer has the snapshot that its transactions go on from: it was cut by retention.ms. "
-            f"{ARCHIVED}"
+            f"the log no longer has the snapshot that its transactions follow: retention.ms deleted it. {ARCHIVED}"
         )
     start = log.tail().start_offset
-    cut = f". It begins with offset {start}. {ARCHIVED}" if start else ""
-    raise RestoreError(f"the log does not go back so far: its first snapshot is after transaction {told(oldest)}{cut}")
+    cut = f". It starts at offset {start}. {ARCHIVED}" if start else ""
+    raise RestoreError(
+        f"the log does not go back that far: its first snapshot is after transaction {told(oldest)}{cut}"
+    )
 
 
 def _build(log: SyncReadableLog, offset: int, last: LogItem, moment: RestorePoint, path: Path) -> RestoredDatabase:
@@ -115,8 +116,8 @@ def _build(log: SyncReadableLog, offset: int, last: LogItem, moment: RestorePoin
             hashes.resize(done.database_pages)
             if done.state is not None and done.state != hashes.total:
                 raise RestoreError(
-                    f"after transaction {done.transaction} the pages are not those that the database had: the log is "
-                    f"damaged before offset {entries[-1][0]}. An earlier moment can be restored with --at"
+                    f"after transaction {done.transaction} the pages differ from those of the database: the "
+                    f"log is damaged before offset {entries[-1][0]}. Restore an earlier state with --at"
                 )
         assert done is not None
         os.fsync(file)
@@ -170,8 +171,8 @@ def _items(log: SyncReadableLog, first: int, until: int, moment: RestorePoint) -
 
 def _gap(part: Part, offset: int) -> RestoreError:
     return RestoreError(
-        f"the log has a gap: what is at offset {offset} (transaction {part.transaction}) does not go on from what is "
-        "before it. Restore a moment before it with --at, or after it, from the next snapshot"
+        f"the log has a gap: offset {offset} (transaction {part.transaction}) does not follow the entry before "
+        "it. Restore a state before it with --at, or one after the next snapshot"
     )
 
 
@@ -184,21 +185,21 @@ def check_integrity(path: Path) -> None:
             found = [str(error)]
     if found != ["ok"]:
         raise RestoreError(
-            f"SQLite finds damage in what was restored, as it would have in the database itself: {'; '.join(found)}. "
-            "--no-check leaves the check out"
+            f"SQLite finds damage in the restored file, which the database itself had too: {'; '.join(found)}. "
+            "--no-check skips the check"
         )
 
 
 def _check_target(to: Path, force: bool) -> None:
     if to.is_dir():
-        raise RestoreError(f"{to} is a directory; name a file")
+        raise RestoreError(f"{to} is a directory; give a file")
     if not to.absolute().parent.is_dir():
-        raise RestoreError(f"there is no directory {to.absolute().parent}")
+        raise RestoreError(f"the directory {to.absolute().parent} does not exist")
     there = [name for name in (str(to), *(f"{to}{suffix}" for suffix in SIDE_FILES)) if os.path.lexists(name)]
     if there and not force:
-        raise RestoreError(f"{there[0]} is there already: choose another name, or replace it with --force")
+        raise RestoreError(f"{there[0]} already exists; choose another name, or replace it with --force")
     if to.exists() and _is_in_use(to):
-        raise RestoreError(f"{to} is in use: stop the programs that have it open, then type it again")
+        raise RestoreError(f"{to} is in use; stop the programs that have it open, then run the command again")
 
 
 def _is_in_use(path: Path) -> bool:

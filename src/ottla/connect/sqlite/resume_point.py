@@ -74,9 +74,7 @@ def _rest_of_wal(source: Source, last: Part, state: WalState) -> Bytes | None:
 
 def _why(last: Part, wal: Bytes | None, state: WalState) -> str:
     if wal is not None:
-        return "the log has other pages than the database, which was changed in another way than by its WAL"
+        return "the log has other pages than the database, which was changed without its WAL"
     if last.place.salts == state.salts and last.place.frame > state.frames:
-        return (
-            f"the database has gone back: its WAL has {state.frames} frames, and the log has {last.place.frame} of them"
-        )
-    return "the database was changed while nobody followed it, and its WAL has begun anew"
+        return f"the database was set back: its WAL has {state.frames} frames, but the log has {last.place.frame}"
+    return "the database was changed while it was not followed, and its WAL was restarted"

@@ -59,13 +59,13 @@ class Shipper:
         if attached.hole is not None:
             self._begin_generation(attached)
         else:
-            self.news(f"goes on after transaction {self._writer.transaction}")
+            self.news(f"continuing after transaction {self._writer.transaction}")
             if attached.place != attached.image.place:
                 self._catch_up(attached)
         self._shipped()
 
     def _begin_generation(self, attached: ResumePoint) -> None:
-        self.news(f"takes a snapshot of {attached.image.database_pages} pages: {attached.hole}")
+        self.news(f"taking a snapshot of {attached.image.database_pages} pages: {attached.hole}")
         self._writer.generation = os.urandom(16)
         self._write_snapshot(attached.image, self._writer.transaction + 1)
 
@@ -103,10 +103,10 @@ class Shipper:
         """Returns where new transactions begin, or None if there are none."""
         if state.salts == self._place.salts:
             if state.frames < self._place.frame:
-                raise SourceChangedError(f"the WAL of {self.source.path} has gone back")
+                raise SourceChangedError(f"the WAL of {self.source.path} has become shorter")
             return self._place if state.frames > self._place.frame else None
         if not self.source.may_begin_anew:
-            raise SourceChangedError(f"the WAL of {self.source.path} has begun anew although it was guarded")
+            raise SourceChangedError(f"the WAL of {self.source.path} was restarted although it was guarded")
         if state.frames == 0:  # restarted but still empty: SQLite may still treat the old WAL as valid
             return None
         return WalPosition(state.salts, 0, (0, 0))
@@ -173,7 +173,7 @@ class Shipper:
         with self.source.writers_kept_out():
             self._ship_rest()
             state = self.source.guard_now()
-        self.news(f"takes a snapshot of {state.database_pages} pages after transaction {self._writer.transaction}")
+        self.news(f"taking a snapshot of {state.database_pages} pages after transaction {self._writer.transaction}")
         self._write_snapshot(self.source.image(state), self._writer.transaction)
 
     def _write_snapshot(self, image: Image, transaction: int) -> None:
@@ -182,7 +182,7 @@ class Shipper:
 
         def checksum() -> int:
             if hashes.total != self._hashes.total:
-                raise SourceChangedError(f"{self.source.path} is not as its transactions made it")
+                raise SourceChangedError(f"{self.source.path} differs from the result of its transactions")
             return hashes.total
 
         sizes = (image.page_bytes, image.database_pages)

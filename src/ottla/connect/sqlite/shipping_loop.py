@@ -87,7 +87,7 @@ class ShippingLoop:
             self._ship(self._source, progress)
         except SourceChangedError as change:
             progress.forget()
-            self._news(f"{change}. Opens the database again")
+            self._news(f"{change}. Reopening the database")
             self._waiting(str(change))
             self._let_go()
             self._pause()
@@ -96,15 +96,15 @@ class ShippingLoop:
         except ConnectorError as trouble:
             # Another program writes for a long time. Keep the database open: after a release, its transactions could be
             # missed.
-            self._news(f"{trouble}. Tries again")
+            self._news(f"{trouble}. Retrying")
             self._waiting(str(trouble))
             self._bound_wal(progress)
             self._pause()
         except FencedError as error:
-            raise NeedsHelpError(f"another connector has taken the log, and this one ends ({error})") from error
+            raise NeedsHelpError(f"another connector has taken over the log; this one stops ({error})") from error
         except _PASSING as error:
-            self._news(f"the log cannot be written now ({error}). Tries again")
-            self._waiting(f"the log cannot be written now ({error})")
+            self._news(f"cannot write to the log ({error}). Retrying")
+            self._waiting(f"cannot write to the log ({error})")
             self._bound_wal(progress)
             self._pause()
 
@@ -113,7 +113,7 @@ class ShippingLoop:
         try:
             shipper = Shipper(source, log, self._news, progress.write, self._settings.checkpoint_bytes)
             shipper.start()
-            self._news(f"follows {source.path}; transaction {shipper.transaction} is in the log")
+            self._news(f"following {source.path}; transaction {shipper.transaction} is in the log")
             self._retry_s = _FIRST_RETRY_S
             self._loop(source, shipper, log)
         finally:
@@ -144,20 +144,20 @@ class ShippingLoop:
     def _look_after_history(self, shipper: Shipper, log: SyncWritableLog) -> None:
         snapshot_s = shipper.newest_snapshot_s()
         if snapshot_s is None:
-            self._news("retention.ms of the log has cut its last snapshot away: set it to -1. Takes another one")
+            self._news("retention.ms of the log has deleted its last snapshot; set it to -1. Taking another snapshot")
             shipper.snapshot()
         elif time.time() - snapshot_s > self._settings.snapshot_every_s and shipper.has_shipped_since_snapshot:
             shipper.snapshot()
         if self._settings.keep_s is not None:
             before = trim_history(log, int((time.time() - self._settings.keep_s) * 1000))
             if before is not None:
-                self._news(f"gave up what is older than the snapshot at offset {before}")
+                self._news(f"removed the history before the snapshot at offset {before}")
 
     def _bound_wal(self, progress: ProgressFile) -> None:
         if self._source is not None and self._source.wal_bytes() > self._settings.wal_bytes_max:
             self._news(
-                f"the WAL has grown to {self._source.wal_bytes()} bytes while the log could not be written: lets the "
-                "database go. Its history will have a hole"
+                f"the WAL has grown to {self._source.wal_bytes()} bytes while the log could not be written; "
+                "releasing the database. Its history will have a gap"
             )
             progress.forget()
             self._let_go()

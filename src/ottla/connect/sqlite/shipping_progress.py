@@ -72,7 +72,7 @@ class ProgressFile:
         self._salts = self._previous = (0, 0)
         if not _lock(self._file, patience_s):
             os.close(self._file)
-            raise NeedsHelpError(f"another `ottla connect sqlite` follows {database} already: one is enough")
+            raise NeedsHelpError(f"another `ottla connect sqlite` already follows {database}")
         self.forget()
 
     def write(self, place: WalPosition, transaction: int) -> None:
@@ -163,8 +163,8 @@ def wait_shipped(database: str | os.PathLike[str], timeout_s: float = 10.0) -> i
             return progress.transaction
         if time.monotonic() > deadline:
             raise NotShippedError(
-                f"{path}: what was committed is not in the log after {timeout_s:g} s. Is `ottla connect sqlite {path}` "
-                "running, and are its brokers?"
+                f"{path}: the committed transactions are not in the log after {timeout_s:g} s. Check that "
+                f"`ottla connect sqlite {path}` and its brokers are running"
             )
         time.sleep(pause_s)
         pause_s = min(_LONGEST_PAUSE_S, pause_s * 1.5)

@@ -96,7 +96,7 @@ class Source:
         except sqlite3.Error as error:
             raise in_words(self.path, error) from error
         except UnsteadyIndexError:
-            raise SourceChangedError(f"{self.path}-shm is being written all the time") from None
+            raise SourceChangedError(f"{self.path}-shm changes too often to be read") from None
 
     def check_files(self) -> None:
         """Raises SourceChangedError if a file of the database was replaced or removed."""
@@ -108,7 +108,7 @@ class Source:
             except FileNotFoundError:
                 raise SourceChangedError(f"{name} was removed while the database was in use") from None
             if not os.path.samestat(found, os.fstat(descriptor)):
-                raise SourceChangedError(f"{name} is another file now than the one that was opened")
+                raise SourceChangedError(f"{name} was replaced by another file")
 
     def wal_bytes(self) -> int:
         """Returns the size of the -wal file, including frames that are no longer valid."""

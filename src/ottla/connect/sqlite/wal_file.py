@@ -96,7 +96,7 @@ def read_header(wal: Bytes, state: WalState) -> WalHeader:
     """Reads the header. Raises DamagedWalError if it does not match the wal-index."""
     header = parse_header(wal.pread(HEADER_BYTES, 0))
     if header.salts != state.salts or header.page_bytes != state.page_bytes:
-        raise DamagedWalError("its header is not the one that SQLite works with (in the -shm file)")
+        raise DamagedWalError("its header differs from the one in the -shm file")
     return header
 
 
@@ -120,7 +120,7 @@ def read_transactions(wal: Bytes, start: WalPosition | None, state: WalState) ->
             yield WalTransaction(place, frame.database_pages, frames)
             frames = {}
     if frames or place.checksum not in (state.checksum, UNCHECKED):
-        raise DamagedWalError(f"what it has at frame {place.frame} is not what was committed there")
+        raise DamagedWalError(f"frame {place.frame} differs from the committed one")
 
 
 def _read_frames(wal: Bytes, header: WalHeader, start: WalPosition, until: int) -> Iterator[Frame]:

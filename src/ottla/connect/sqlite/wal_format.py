@@ -64,15 +64,15 @@ def is_page_size(size: int) -> bool:
 def parse_header(data: bytes) -> WalHeader:
     """Parses the header. Raises DamagedWalError."""
     if len(data) < HEADER_BYTES:
-        raise DamagedWalError(f"it has {len(data)} bytes, which is less than its header")
+        raise DamagedWalError(f"it has {len(data)} bytes, fewer than its header")
     magic, _version, page_bytes, _checkpoint, salt_1, salt_2, first, second = _HEADER.unpack_from(data)
     if magic not in (_MAGIC_LITTLE, _MAGIC_BIG):
-        raise DamagedWalError(f"it does not begin as a WAL does (0x{magic:08x})")
+        raise DamagedWalError(f"it has an unknown magic number (0x{magic:08x})")
     is_big_endian = magic == _MAGIC_BIG
     if wal_checksum(data[: HEADER_BYTES - 8], is_big_endian, 0, 0) != (first, second):
         raise DamagedWalError("the checksum of its header is wrong")
     if not is_page_size(page_bytes):
-        raise DamagedWalError(f"its pages have {page_bytes} bytes")
+        raise DamagedWalError(f"its page size of {page_bytes} bytes is invalid")
     return WalHeader(page_bytes, (salt_1, salt_2), (first, second), is_big_endian)
 
 

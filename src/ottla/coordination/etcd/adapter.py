@@ -215,7 +215,7 @@ class EtcdLease(HeldLease):
             await write(call, LeaseRequest(self.id))
             response = await call.read()
             if response is grpc.aio.EOF:
-                raise UnavailableError("etcd ended the renewal without an answer")
+                raise UnavailableError("etcd ended the lease renewal without a response")
             assert isinstance(response, LeaseKeepAliveResponse)
             return response
         finally:

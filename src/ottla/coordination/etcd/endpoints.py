@@ -54,7 +54,7 @@ class RefusedError(UnavailableError):
     """etcd replied, and will give the same reply again."""
 
     def __init__(self, code: grpc.StatusCode, details: str) -> None:
-        super().__init__(f"etcd refused: {details}")
+        super().__init__(f"etcd rejected the request: {details}")
         self.code = code
         self.details = details
 
@@ -70,7 +70,7 @@ class Deadline:
         """Returns the remaining time. Raises UnavailableError if there is none."""
         left_s = self._at_s - asyncio.get_running_loop().time()
         if left_s <= 0:
-            raise UnavailableError(f"etcd could not be reached in {self._timeout_s} s")
+            raise UnavailableError(f"etcd could not be reached within {self._timeout_s} s")
         return left_s
 
 
@@ -105,7 +105,7 @@ class Endpoints:
                     raise refused from error
                 self.leave(channel)
                 if error.details() != NO_LEADER:
-                    raise OutcomeUnknownError(f"etcd did not answer: {error.details()}") from error
+                    raise OutcomeUnknownError(f"no response from etcd: {error.details()}") from error
             await asyncio.sleep(PAUSE_S)
 
     async def send(self, call: Call[T]) -> T:

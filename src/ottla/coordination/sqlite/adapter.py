@@ -189,7 +189,7 @@ class SqliteCoordination:
         try:
             return await self._deadline_writer.call(partial(lease.file.renew, deadline_ms))
         except (OSError, OutcomeUnknownError) as error:
-            raise UnavailableError(f"the deadline of the lease cannot be written: {error}") from error
+            raise UnavailableError(f"could not write the deadline of the lease: {error}") from error
 
     async def revoke(self, lease: SqliteLease) -> None:
         """Ends the lease, deletes its entries and removes its file. Raises UnavailableError if that is uncertain."""
@@ -227,9 +227,9 @@ class SqliteCoordination:
                 for row in self._observer.over(self._clock.monotonic_ms()):
                     await self._end(row)
             except (UnavailableError, OutcomeUnknownError) as error:
-                log.warning("leases cannot be looked after: %s", error)
+                log.warning("could not end expired leases, will retry: %s", error)
             except Exception:
-                log.exception("a look after leases failed")
+                log.exception("the check for expired leases failed")
 
     async def _end(self, row: LeaseRow) -> None:
         def end() -> None:

@@ -130,7 +130,7 @@ class Database:
         """Returns the schema version; 0 in a new file."""
         ((version,),) = self._patiently(connection, "PRAGMA user_version")
         if version > SCHEMA_VERSION:
-            raise UnavailableError(f"{self._path} was written by a newer Ottla (schema {version}): upgrade this one")
+            raise UnavailableError(f"{self._path} was written by a newer Ottla (schema {version}); upgrade Ottla")
         return int(version)
 
     def _patiently(self, connection: sqlite3.Connection, statement: str) -> list[tuple[int]]:
@@ -147,7 +147,7 @@ class Database:
     def _unavailable(self, error: sqlite3.Error | OSError) -> UnavailableError:
         if isinstance(error, sqlite3.Error) and _is_busy(error):
             holders = holders_of(self._path) or "another process"
-            return UnavailableError(f"{self._path} is held by {holders}, and could not be used in time")
+            return UnavailableError(f"{self._path} is locked by {holders}, and the lock was not released in time")
         return UnavailableError(f"{self._path} cannot be used: {error}")
 
     def _abandon(self, error: BaseException) -> None:

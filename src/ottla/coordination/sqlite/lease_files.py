@@ -185,7 +185,7 @@ def boot_id() -> str:
         size = ctypes.c_size_t(len(answer))
         failed = ctypes.CDLL(None).sysctlbyname(b"kern.bootsessionuuid", answer, ctypes.byref(size), None, 0)
         if failed:
-            raise OSError("this system does not say when it was started (kern.bootsessionuuid)")
+            raise OSError("could not read the boot id of this system (kern.bootsessionuuid)")
         return answer.value.decode()
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
         return file.read().strip()

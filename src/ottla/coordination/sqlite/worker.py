@@ -44,8 +44,10 @@ class Worker:
                 return await asyncio.wrap_future(running)
         except TimeoutError:
             if running.cancel():
-                raise UnavailableError(f"the coordination file was busy for {self._timeout_s} s") from None
-            raise OutcomeUnknownError(f"the coordination file did not answer in {self._timeout_s} s") from None
+                raise UnavailableError(f"the coordination file was locked for {self._timeout_s} s") from None
+            raise OutcomeUnknownError(
+                f"an operation on the coordination file did not finish within {self._timeout_s} s"
+            ) from None
 
     async def close(self) -> None:
         """Shuts down after the current job."""

@@ -89,7 +89,7 @@ class ZookeeperCoordination:
             await client._transactions.prepare()
         except (KazooException, OutcomeUnknownError) as error:
             await client.close()
-            raise UnavailableError(f"ZooKeeper could not be prepared: {error}") from error
+            raise UnavailableError(f"could not create the cluster's nodes in ZooKeeper: {error}") from error
         client._attendant = asyncio.create_task(client._attend(), name="coordination")
         return client
 
@@ -170,7 +170,7 @@ class ZookeeperCoordination:
         except BaseException as error:
             await session.stop()
             if isinstance(error, KazooException | OutcomeUnknownError):
-                raise UnavailableError(f"the lease could not be opened: {error!r}") from error
+                raise UnavailableError(f"could not create a lease: {error!r}") from error
             raise
         lease = ZookeeperLease(self, session, lease_id, sent_ms, self._clock)
         self._leases.add(lease)
@@ -221,11 +221,11 @@ class ZookeeperCoordination:
                 for lease in await self._ended_leases():
                     await self._transactions.end_lease(lease)
             except (UnavailableError, OutcomeUnknownError, KazooException) as error:
-                log.warning("leases cannot be looked after: %s", error)
+                log.warning("could not end expired leases, will retry: %s", error)
                 await asyncio.sleep(PAUSE_S)
                 continue
             except Exception:
-                log.exception("a look after leases failed")
+                log.exception("the check for expired leases failed")
             await _wait(self._leases_changed)
 
     async def _ended_leases(self) -> list[LeaseId]:

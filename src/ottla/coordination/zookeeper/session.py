@@ -63,9 +63,9 @@ class Session:
             async with asyncio.timeout(timeout_s):
                 return await answered
         except TimeoutError as error:
-            raise OutcomeUnknownError(f"ZooKeeper did not answer in {timeout_s:.1f} s") from error
+            raise OutcomeUnknownError(f"ZooKeeper did not respond within {timeout_s:.1f} s") from error
         except NO_ANSWER as error:
-            raise OutcomeUnknownError(f"ZooKeeper did not answer: {error!r}") from error
+            raise OutcomeUnknownError(f"no response from ZooKeeper: {error!r}") from error
 
     async def connection(self, timeout_s: float) -> None:
         """Waits for a connection, for example during an election or a restart of a server. Raises UnavailableError."""
@@ -75,7 +75,7 @@ class Session:
                     self._state_changed.clear()
                     await self._state_changed.wait()
                 return
-        raise UnavailableError(f"ZooKeeper could not be reached in {timeout_s} s")
+        raise UnavailableError(f"ZooKeeper could not be reached within {timeout_s} s")
 
     def _is_settled(self) -> bool:
         return bool(self.client.connected)

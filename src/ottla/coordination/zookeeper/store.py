@@ -180,7 +180,7 @@ class Transactions:
             if view is not None:
                 return view
             await asyncio.sleep(random.uniform(0, PAUSE_MS_MAX) / 1000)
-        raise UnavailableError(f"others were faster for {self._timeout_s} s")
+        raise UnavailableError(f"the commit conflicted with commits of other clients for {self._timeout_s} s")
 
     async def _look(self, keys: Iterable[str], lease: LeaseId | None) -> View | None:
         """Reads once. Returns None if something changed in the meantime. ZooKeeper replies to a session's requests in
@@ -254,7 +254,7 @@ class Transactions:
         changes, plan = planned
         revision = self._add_head(plan, changes, view)
         if plan.size > REQUEST_BYTES_MAX:
-            raise ValueError(f"a commit of {plan.size} bytes, ZooKeeper takes {REQUEST_BYTES_MAX}")
+            raise ValueError(f"a commit of {plan.size} bytes exceeds ZooKeeper's limit of {REQUEST_BYTES_MAX}")
         transaction = self._client.transaction()
         for kind, args in plan.operations:
             getattr(transaction, kind)(*args)
@@ -263,7 +263,7 @@ class Transactions:
         if not failures:
             return revision
         if not any(isinstance(one, BadVersionError | NoNodeError | NodeExistsError) for one in failures):
-            raise UnavailableError(f"ZooKeeper refused: {failures}")
+            raise UnavailableError(f"ZooKeeper rejected the commit: {failures}")
         await asyncio.sleep(random.uniform(0, PAUSE_MS_MAX) / 1000)
         return None
 

@@ -181,7 +181,7 @@ def _check_factor(
             " broker(s) are registered."
         )
     elif replication_factor > len(brokers):
-        reason = f"Only {len(brokers)} of {registered} broker(s) take new replicas; the others are draining."
+        reason = f"Only {len(brokers)} of {registered} broker(s) accept new replicas; the others are draining."
     elif replication_factor > machines and not allow_shared_machine:
         reason = (
             f"The brokers are on {machines} machine(s), and no machine gets two replicas of a partition. Start brokers"
@@ -216,7 +216,7 @@ def check_manual(
         if registration is None and (not allow_inactive or image.incarnation(broker_id) is None):
             return _invalid(f"includes broker {broker_id}, but no such broker is registered.")
         if registration is not None and registration.is_draining and not allow_inactive:
-            return _invalid(f"includes broker {broker_id}, but this broker is draining and takes no new replicas.")
+            return _invalid(f"includes broker {broker_id}, but this broker is draining and accepts no new replicas.")
     double = next((broker_id for broker_id in replicas if replicas.count(broker_id) > 1), None)
     if double is not None:
         return _invalid(f"includes the broker {double} more than once.")

@@ -75,8 +75,8 @@ def register_broker(image: ClusterImage, start: BrokerStart, lease: LeaseId) -> 
     if is_standing and (previous is None or previous.directory_id != start.directory_id):
         return Refused(
             ErrorCode.duplicate_broker_registration,
-            f"Another broker is registered with the id {start.broker_id}, from another data directory. If it is gone,"
-            " its registration ends with its lease.",
+            f"Another broker is registered with the id {start.broker_id}, from another data directory. If that "
+            "broker is dead, its registration ends with its lease.",
         )
     epoch = FIRST_EPOCH if previous is None else previous.epoch + 1
     kept = kept_since(epoch, start, previous)
@@ -143,7 +143,7 @@ def resume_registration(image: ClusterImage, registration: Registration, lease: 
         )
     of_me = keys.broker(broker_id), keys.incarnation(broker_id)
     put = Put(of_me[0], encoding.encode_registration(registration), lease)
-    why = f"broker {broker_id} goes on in epoch {registration.epoch}"
+    why = f"broker {broker_id} continues in epoch {registration.epoch}"
     return Write(tuple(image.unchanged(key) for key in of_me), (put,), why)
 
 
@@ -167,7 +167,7 @@ def is_drained(image: ClusterImage, broker_id: int) -> bool:
 
 def _could_move(image: ClusterImage, key: PartitionKey, broker_id: int) -> bool:
     found = image.partition(key)
-    assert found is not None, "what a broker leads is visible"
+    assert found is not None, "a partition with a leader is in the image"
     others = [image.registration(member.broker_id) for member in found.value.isr if member.broker_id != broker_id]
     return any(other is not None and not other.is_draining for other in others)
 
@@ -219,7 +219,9 @@ def become_controller(image: ClusterImage, me: Member, lease: LeaseId) -> Write 
         conditions.append(image.unchanged(keys.broker(found.value.broker_id)))
     value = encoding.encode_controller(ControllerEntry(me.broker_id, me.broker_epoch))
     unique = {condition.key: condition for condition in conditions}
-    return Write(tuple(unique.values()), (Put(keys.CONTROLLER, value, lease),), f"broker {me.broker_id} controls")
+    return Write(
+        tuple(unique.values()), (Put(keys.CONTROLLER, value, lease),), f"broker {me.broker_id} becomes the controller"
+    )
 
 
 def resign_as_controller(image: ClusterImage, me: Member) -> Write | None:
@@ -230,5 +232,5 @@ def resign_as_controller(image: ClusterImage, me: Member) -> Write | None:
     return Write(
         (image.unchanged(keys.CONTROLLER),),
         (Delete(keys.CONTROLLER),),
-        f"broker {me.broker_id} no longer controls",
+        f"broker {me.broker_id} resigns as the controller",
     )

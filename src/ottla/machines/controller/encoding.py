@@ -310,7 +310,7 @@ def _integer(fields: Mapping[str, Any], name: str, low: int = 0) -> int:
     found = fields.get(name)
     # isinstance accepts a bool as an int.
     if type(found) is not int or found < low:
-        raise MalformedError(f"'{name}' is not a whole number from {low}")
+        raise MalformedError(f"'{name}' is not an integer of at least {low}")
     return found
 
 
@@ -334,7 +334,7 @@ def _integers(fields: Mapping[str, Any], name: str) -> tuple[int, ...]:
         raise MalformedError(f"'{name}' is not a list")
     for number in found:
         if type(number) is not int or number < 0:
-            raise MalformedError(f"'{name}' has something else than whole numbers from 0")
+            raise MalformedError(f"'{name}' does not contain only non-negative integers")
     return tuple(found)
 
 
@@ -343,7 +343,7 @@ def _member(found: object, name: str) -> Member:
         broker_id, broker_epoch = found
         if type(broker_id) is int and type(broker_epoch) is int and broker_id >= 0 and broker_epoch >= 0:
             return Member(broker_id, broker_epoch)
-    raise MalformedError(f"'{name}' has something else than pairs of broker id and broker epoch")
+    raise MalformedError(f"'{name}' does not contain only pairs of broker id and broker epoch")
 
 
 def _members(fields: Mapping[str, Any], name: str) -> tuple[Member, ...]:
@@ -364,4 +364,4 @@ def _topic_id(text: str) -> TopicId:
     try:
         return TopicId(UUID(text))
     except ValueError as error:
-        raise MalformedError(f"{text!r} is not a topic's id") from error
+        raise MalformedError(f"{text!r} is not a topic id") from error

@@ -106,7 +106,7 @@ class ImageTables:
             case "controller":
                 return self.controller.get(key)
             case _:
-                raise ValueError(f"the image does not keep {key!r}")
+                raise ValueError(f"the image has no table for the key {key!r}")
 
     # -- one method for each kind of entry ------------------------------------------------------------------------
 
@@ -209,7 +209,7 @@ class ImageTables:
 
     def _checked(self, key: str, name: K | None, entry: Entry | None, touched: ImageChanges) -> K | None:
         if name is None and entry is not None:
-            self._fail(UnreadableEntry(key, "its key is not of the known form", entry.version), touched)
+            self._fail(UnreadableEntry(key, "its key has an unknown form", entry.version), touched)
         return name
 
     def _fail(self, problem: UnreadableEntry, touched: ImageChanges) -> None:

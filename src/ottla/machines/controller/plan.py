@@ -46,10 +46,10 @@ class Kind(IntEnum):
 
 
 _WORDS = {
-    Kind.ELECT: "new leaders or none, because the old ones are gone, for {} partition(s)",
-    Kind.SHRINK: "dead members leave the ISR of {} partition(s)",
-    Kind.MOVE: "leaders of {} partition(s) move",
-    Kind.SETTLE: "reassignments or eligible replicas of {} partition(s) are settled",
+    Kind.ELECT: "new leaders, or none, for {} partition(s) without a live leader",
+    Kind.SHRINK: "dead replicas are removed from the ISR of {} partition(s)",
+    Kind.MOVE: "leadership of {} partition(s) moves",
+    Kind.SETTLE: "reassignments or eligible leader replicas of {} partition(s) are completed",
 }
 
 
@@ -186,7 +186,7 @@ def _whose_standing(due: PartitionChange) -> Iterator[int]:
 
 def _clean_up(image: ClusterImage, fence: Condition, limits: Limits) -> list[Write]:
     """Deletes the partitions of deleted topics and of abandoned creations."""
-    packing = Packing(limits, [fence], "{} partition(s) of topics that are gone are removed".format)
+    packing = Packing(limits, [fence], "{} partition(s) of deleted topics are removed".format)
     for key, found in sorted(image.left_over()):
         text = keys.partition(key)
         packing.add([HasVersion(text, found.version)], [Delete(text)])

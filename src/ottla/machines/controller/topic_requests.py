@@ -159,7 +159,7 @@ def _check_assignment(image: ClusterImage, topic: TopicState, assignment: Sequen
         if not _in_sync(image, replicas):
             return Refused(
                 ErrorCode.invalid_replica_assignment,
-                f"All brokers of the assignment of partition {index} are gone or draining.",
+                f"All brokers in the assignment of partition {index} are unavailable or draining.",
             )
     return None
 
@@ -209,7 +209,7 @@ def unfinished_creations(image: ClusterImage, me: Member, under_way: Collection[
         Write(
             (HasVersion(keys.creating(topic_id), found.version),),
             (Delete(keys.creating(topic_id)),),
-            f"the creation of '{found.value.name}' was given up",
+            f"the creation of '{found.value.name}' is abandoned",
         )
         for topic_id, found in image.creating().items()
         if found.value.creator == me and topic_id not in under_way
@@ -240,7 +240,7 @@ def forget_deleted(image: ClusterImage, topic_id: TopicId, broker_id: int) -> Wr
         return None
     key, left = keys.deleted(topic_id), found.value.brokers - {broker_id}
     operation = Put(key, encoding.encode_deleted(replace(found.value, brokers=left))) if left else Delete(key)
-    why = f"nothing of '{found.value.name}' is left at broker {broker_id}"
+    why = f"broker {broker_id} has removed all data of '{found.value.name}'"
     return Write((HasVersion(key, found.version),), (operation,), why)
 
 

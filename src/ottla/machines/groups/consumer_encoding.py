@@ -91,7 +91,7 @@ def _value_and_tags(value: bytes | None, read: Callable[[FieldReader], T]) -> tu
     reader = FieldReader(value, flexible=True)
     version = reader.int16()
     if version != VERSION:
-        raise MalformedError(f"a value of version {version}, while only {VERSION} is known")
+        raise MalformedError(f"value version {version} is not supported, only {VERSION}")
     found = read(reader)
     tags = reader.tags()
     reader.end()

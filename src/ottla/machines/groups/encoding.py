@@ -180,7 +180,7 @@ def _read_value(value: bytes | None, read: Callable[[FieldReader, int], T]) -> T
     reader = FieldReader(value)
     version = reader.int16()
     if not 0 <= version <= VERSION_MAX:
-        raise MalformedError(f"a value of version {version}, while 0 to {VERSION_MAX} are known")
+        raise MalformedError(f"value version {version} is not supported, only 0 to {VERSION_MAX}")
     reader.flexible = version >= FIRST_FLEXIBLE
     found = read(reader, version)
     reader.tags()

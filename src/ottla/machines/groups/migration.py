@@ -56,7 +56,7 @@ def open_consumer_group(shard: Shard, name: str, instance_id: str | None) -> Ref
     if isinstance(upgraded, Refused):
         return upgraded
     if len(group.members) >= shard.config.consumer_size_max and instance_id not in group.instances:
-        return Refused(ErrorCode.group_max_size_reached, "The group has as many members as it may have.")
+        return Refused(ErrorCode.group_max_size_reached, "The group has reached its maximum number of members.")
     _upgrade(shard, group, upgraded)
     return None
 
@@ -75,7 +75,7 @@ def _upgraded(shard: Shard, group: ClassicGroup) -> list[_Upgraded] | Refused:
     if not shard.config.migration_policy.allows_upgrade:
         why = "the online upgrade is disabled"
     elif not group.uses_consumer_protocol:
-        why = "its members are no consumers"
+        why = "its members are not consumers"
     elif len(group.members) > shard.config.consumer_size_max:
         why = "it has more members than a consumer group may have"
     else:

@@ -107,7 +107,7 @@ def _read_value(value: bytes) -> Transaction:
     reader = FieldReader(value)
     version = reader.int16()
     if not 0 <= version <= VERSION:
-        raise MalformedError(f"a value of version {version}, while 0 to {VERSION} are known")
+        raise MalformedError(f"value version {version} is not supported, only 0 to {VERSION}")
     reader.flexible = version >= FIRST_FLEXIBLE
     producer_id, producer_epoch = reader.int64(), reader.int16()
     timeout_ms, state = reader.int32(), _state(reader.int8())

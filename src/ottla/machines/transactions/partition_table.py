@@ -194,12 +194,19 @@ class PartitionTransactions:
             return Refused(ErrorCode.invalid_producer_epoch, f"fenced by epoch {known.epoch}")
         if not is_transactional:
             if is_open:
-                return Refused(ErrorCode.invalid_txn_state, "a record outside of the producer's open transaction")
+                return Refused(
+                    ErrorCode.invalid_txn_state,
+                    "the producer sent a non-transactional batch while its transaction is open",
+                )
             return None
         if known is not None and is_open:
             # One marker would commit or abort both transactions together.
             is_same = known.epoch == epoch
-            return None if is_same else Refused(ErrorCode.invalid_txn_state, "its transaction before is still open")
+            return (
+                None
+                if is_same
+                else Refused(ErrorCode.invalid_txn_state, "the producer's previous transaction is still open")
+            )
         return self._judge_first_batch(producer_id, epoch, first_sequence, guard, transaction_version)
 
     def _judge_first_batch(
@@ -207,13 +214,13 @@ class PartitionTransactions:
     ) -> Refused | None:
         asked = self.verifications.get(producer_id)
         if asked is None or guard != asked.guard or epoch != asked.epoch:
-            return Refused(ErrorCode.invalid_txn_state, "the partition is not known to be part of the transaction")
+            return Refused(ErrorCode.invalid_txn_state, "the partition was not verified to be part of the transaction")
         if first_sequence == NO_SEQUENCE:
             return None
         # With version 2 each transaction has its own epoch, and sequence numbers start at zero in each epoch.
         bumps = transaction_version >= EPOCH_BUMPS_SINCE_VERSION
         if first_sequence > (0 if bumps else asked.lowest_sequence):
-            return Refused(ErrorCode.out_of_order_sequence_number, "an earlier batch is still to come")
+            return Refused(ErrorCode.out_of_order_sequence_number, "an earlier batch is missing")
         return None
 
     def judge_marker(self, marker: Marker) -> ToAppend | AlreadyMarked | Refused:
@@ -223,7 +230,7 @@ class PartitionTransactions:
             return TO_APPEND
         if marker.coordinator_epoch < known.coordinator_epoch:
             return Refused(
-                ErrorCode.transaction_coordinator_fenced, f"coordinator epoch {known.coordinator_epoch} was here"
+                ErrorCode.transaction_coordinator_fenced, f"fenced by coordinator epoch {known.coordinator_epoch}"
             )
         if marker.producer_epoch < known.epoch:
             return Refused(ErrorCode.invalid_producer_epoch, f"the producer is at epoch {known.epoch}")
@@ -233,7 +240,7 @@ class PartitionTransactions:
         if not bumps or marker.producer_epoch > known.epoch:
             return TO_APPEND
         if known.is_open:
-            return Refused(ErrorCode.invalid_producer_epoch, "the marker of the transaction before, too late")
+            return Refused(ErrorCode.invalid_producer_epoch, "a late marker of the previous transaction")
         if marker.coordinator_epoch > known.coordinator_epoch:
             return TO_APPEND
         return AlreadyMarked(known.marker_offset)

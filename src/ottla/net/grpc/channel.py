@@ -29,7 +29,7 @@ class Channel(Http2Connection):
             async with asyncio.timeout(patience_s):
                 _, channel = await asyncio.get_running_loop().create_connection(cls, host, port)
         except (OSError, TimeoutError) as error:
-            raise ConnectionLostError(f"{address} does not answer: {str(error) or 'it took too long'}") from error
+            raise ConnectionLostError(f"cannot connect to {address}: {str(error) or 'it took too long'}") from error
         channel.address = address
         return channel
 
@@ -65,7 +65,7 @@ class Channel(Http2Connection):
                 return await receiver.reply
         except TimeoutError as error:
             raise RpcError(
-                Status.DEADLINE_EXCEEDED, f"{self.address} did not answer within {patience_s:g} s"
+                Status.DEADLINE_EXCEEDED, f"{self.address} did not respond within {patience_s:g} s"
             ) from error
         finally:
             stream.reset()
@@ -90,7 +90,7 @@ class _OneReply(Receiver):
         if failed is not None:
             self.reply.set_exception(failed)
         elif self._message is None:
-            self.reply.set_exception(RpcError(Status.INTERNAL, "the reply is missing"))
+            self.reply.set_exception(RpcError(Status.INTERNAL, "the response is missing"))
         else:
             self.reply.set_result(self._message)
 

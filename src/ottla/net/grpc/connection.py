@@ -89,7 +89,7 @@ class Http2Connection(asyncio.Protocol):
         try:
             events = self.http2.receive_data(data)
         except h2.exceptions.ProtocolError as error:
-            self._fail(RpcError(Status.INTERNAL, f"the peer broke HTTP/2: {error}"))
+            self._fail(RpcError(Status.INTERNAL, f"the peer violated the HTTP/2 protocol: {error}"))
             return
         for event in events:
             handler = _HANDLERS.get(type(event))
@@ -267,7 +267,7 @@ class Http2Connection(asyncio.Protocol):
     def _on_reset(self, event: h2.events.StreamReset) -> None:
         stream = self.streams.get(_id(event))
         if stream is not None:
-            self.cut(stream, RpcError(Status.CANCELLED, f"the call was cut short (HTTP/2 code {event.error_code})"))
+            self.cut(stream, RpcError(Status.CANCELLED, f"the call was reset (HTTP/2 error code {event.error_code})"))
 
     def _on_window(self, event: h2.events.WindowUpdated) -> None:
         if _id(event):
@@ -278,7 +278,7 @@ class Http2Connection(asyncio.Protocol):
             self.output.replace(self.streams)
 
     def _on_terminated(self, event: h2.events.ConnectionTerminated) -> None:
-        self._let_go(RpcError(Status.UNAVAILABLE, f"{self.peer} ended the connection"))
+        self._let_go(RpcError(Status.UNAVAILABLE, f"{self.peer} closed the connection"))
 
 
 def _id(event: Any) -> int:

@@ -79,7 +79,9 @@ class FrameSplitter:
             length = data[at] << 16 | data[at + 1] << 8 | data[at + 2]
             behind = at + HEADER_BYTES + length
             if length > self._frame_bytes_max:
-                raise RpcError(Status.RESOURCE_EXHAUSTED, f"a frame of {length} bytes is above {self._frame_bytes_max}")
+                raise RpcError(
+                    Status.RESOURCE_EXHAUSTED, f"a frame of {length} bytes exceeds the limit of {self._frame_bytes_max}"
+                )
             is_data = data[at + 3] == DATA and data[at + 4] == 0
             if behind > end and not is_data:
                 break

@@ -79,10 +79,12 @@ class MessageSplitter:
     def _length(self, data: bytes | bytearray, at: int = 0) -> int:
         flag, length = PREFIX.unpack_from(data, at)
         if flag:
-            raise RpcError(Status.UNIMPLEMENTED, "compressed messages are not taken: send with grpc-encoding identity")
+            raise RpcError(
+                Status.UNIMPLEMENTED, "compressed messages are not supported; send with grpc-encoding identity"
+            )
         if length > self._size_bytes_max:
             raise RpcError(
                 Status.RESOURCE_EXHAUSTED,
-                f"a message of {length} bytes is above the {self._size_bytes_max} bytes taken",
+                f"a message of {length} bytes exceeds the limit of {self._size_bytes_max} bytes",
             )
         return int(length)

@@ -76,7 +76,7 @@ class ServerConnection(Http2Connection):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         if len(self._server.connections) >= CONNECTIONS_MAX:
-            log.warning("a connection was turned away: %d are open", CONNECTIONS_MAX)
+            log.warning("rejected a connection: %d are already open", CONNECTIONS_MAX)
             transport.close()
             return
         self._server.connections[self] = None
@@ -88,11 +88,11 @@ class ServerConnection(Http2Connection):
         call = Call(stream)
         method = self._server.methods.get(headers.get(":path", ""))
         if not headers.get("content-type", "").startswith(CONTENT_TYPE):
-            call.finish(Status.INVALID_ARGUMENT, f"this is a gRPC server: the content-type is {CONTENT_TYPE}")
+            call.finish(Status.INVALID_ARGUMENT, f"this is a gRPC server; the content-type must be {CONTENT_TYPE}")
         elif method is None:
             call.finish(Status.UNIMPLEMENTED, f"there is no method {headers.get(':path')}")
         elif self._server.is_stopping:
-            call.finish(Status.UNAVAILABLE, "the broker stops")
+            call.finish(Status.UNAVAILABLE, "the broker is stopping")
         else:
             stream.receiver = method(call)
 
@@ -104,7 +104,7 @@ class ServerConnection(Http2Connection):
     def on_buffered(self, change_bytes: int) -> None:
         self._server.buffered_bytes += change_bytes
         if change_bytes > 0 and self._server.buffered_bytes > BUFFERED_BYTES_MAX:
-            raise RpcError(Status.RESOURCE_EXHAUSTED, "too many messages have only begun: send smaller ones")
+            raise RpcError(Status.RESOURCE_EXHAUSTED, "too many incomplete messages; send smaller ones")
 
     def on_lost(self, error: RpcError) -> None:
         self._server.connections.pop(self, None)
@@ -194,7 +194,7 @@ async def guarded(name: str, call: Call, serving: Awaitable[None]) -> None:
     except ValueError as error:
         call.finish(Status.INVALID_ARGUMENT, str(error))
     except Exception:
-        log.exception("a call of %s failed", name)
-        call.finish(Status.INTERNAL, "the broker failed; its log says why")
+        log.exception("a call to %s failed", name)
+        call.finish(Status.INTERNAL, "internal error; see the broker's log")
     else:
         call.finish()

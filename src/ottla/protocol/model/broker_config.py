@@ -465,9 +465,11 @@ def parse_broker_config(given: Mapping[str, str]) -> BrokerConfig | Refused:
     # The order matters: the first one is the default.
     values["group_consumer_assignors"] = _words(given.get(ASSIGNORS, BROKER_CONFIGS[ASSIGNORS].default or ""))
     if values["group_min_session_timeout_ms"] > values["group_max_session_timeout_ms"]:
-        return Refused(ErrorCode.invalid_config, "group.min.session.timeout.ms is above group.max.session.timeout.ms.")
+        return Refused(
+            ErrorCode.invalid_config, "group.min.session.timeout.ms is larger than group.max.session.timeout.ms."
+        )
     if values["journal_file_bytes"] > values["journal_bytes"]:
-        return Refused(ErrorCode.invalid_config, "ottla.journal.file.bytes is above ottla.journal.bytes.")
+        return Refused(ErrorCode.invalid_config, "ottla.journal.file.bytes is larger than ottla.journal.bytes.")
     return BrokerConfig(**values, given=MappingProxyType(given))
 
 

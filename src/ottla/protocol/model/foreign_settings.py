@@ -27,7 +27,7 @@ SURELY_MEANT = 0.9
 
 _UNSAFE_NAMES = {name: group for group in (*UNSAFE, OF_THE_PROCESS) for name in group.names}
 _NAMES_WITHOUT_EFFECT = {name: group for group in WITHOUT_EFFECT for name in group.names}
-_OF_A_LISTENER = IneffectiveSettings("a broker has one listener, without settings of its own", ())
+_OF_A_LISTENER = IneffectiveSettings("a broker has one listener, so settings per listener have no effect", ())
 
 
 def refusal(name: str, value: str, known: Mapping[str, ConfigKey]) -> Refused | None:

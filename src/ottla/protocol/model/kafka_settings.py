@@ -73,7 +73,7 @@ WITHOUT_EFFECT = (
         ),
     ),
     IneffectiveSettings(
-        "the brokers of a cluster meet at ottla.coordination, without a KRaft quorum",
+        "clusters use the store in ottla.coordination instead of a KRaft quorum",
         _names(
             "broker.heartbeat.interval.ms controlled.shutdown.enable controller.listener.names "
             "controller.performance.always.log.threshold.ms controller.performance.sample.period.ms "
@@ -87,7 +87,7 @@ WITHOUT_EFFECT = (
         prefixes=("controller.quorum.",),
     ),
     IneffectiveSettings(
-        "Kafka 4 has no ZooKeeper either; a cluster meets at ottla.coordination=zookeeper:HOST:PORT",
+        "Kafka 4 does not use ZooKeeper either; for a cluster, set ottla.coordination=zookeeper:HOST:PORT",
         (),
         prefixes=("zookeeper.",),
     ),
@@ -102,7 +102,7 @@ WITHOUT_EFFECT = (
         prefixes=("password.encoder.",),
     ),
     IneffectiveSettings(
-        "metrics are for Prometheus, at ottla.metrics.port",
+        "metrics are served to Prometheus at ottla.metrics.port",
         _names(
             "kafka.metrics.polling.interval.secs kafka.metrics.reporters metric.reporters metrics.num.samples "
             "metrics.recording.level metrics.sample.window.ms telemetry.max.bytes"
@@ -140,7 +140,7 @@ WITHOUT_EFFECT = (
         ),
     ),
     IneffectiveSettings(
-        "consumer groups have these fixed",
+        "these values are fixed for consumer groups",
         _names(
             "consumer.assignment.interval.ms consumer.max.assignment.interval.ms consumer.max.heartbeat.interval.ms "
             "consumer.max.session.timeout.ms consumer.min.assignment.interval.ms consumer.min.heartbeat.interval.ms "
@@ -210,7 +210,7 @@ UNSAFE = (
         harmless=(("transaction.two.phase.commit.enable", "false"),),
     ),
     UnsafeSettings(
-        "each broker takes part in choosing the controller, and none is a controller only. Remove the setting",
+        "every broker can become the controller, and there are no dedicated controllers. Remove the setting",
         _names("process.roles"),
         harmless=(
             ("process.roles", "broker"),
@@ -221,7 +221,7 @@ UNSAFE = (
 )
 
 OF_THE_PROCESS = UnsafeSettings(
-    "it belongs to the process: it goes into the configuration file that `ottla up` or `ottla broker` is started with",
+    "set it in the configuration file of `ottla up` or `ottla broker`",
     _names("advertised.listeners broker.id listener.security.protocol.map listeners log.dir log.dirs"),
 )
 """Settings that a broker started by a program takes as arguments. If they were ignored, a listener that should be

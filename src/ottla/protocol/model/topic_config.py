@@ -409,14 +409,15 @@ def _check_together(config: TopicConfig) -> TopicConfig | Refused:
     if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
         return Refused(
             ErrorCode.invalid_config,
-            f"min.compaction.lag.ms ({config.min_compaction_lag_ms}) is above "
-            f"max.compaction.lag.ms ({config.max_compaction_lag_ms}).",
+            f"min.compaction.lag.ms ({config.min_compaction_lag_ms}) is larger than max.compaction.lag.ms "
+            f"({config.max_compaction_lag_ms}).",
         )
     if config.durability is Durability.MEMORY and config.is_compacted:
         return Refused(ErrorCode.invalid_config, "A topic of the memory class cannot be compacted.")
     if config.durability is Durability.MEMORY and config.archive_group:
         return Refused(
             ErrorCode.invalid_config,
-            "A topic of the memory class cannot wait for its archive: ottla.archive.group is for disk and cache.",
+            "A topic of the memory class cannot wait for an archive; ottla.archive.group needs the class "
+            "disk or cache.",
         )
     return config

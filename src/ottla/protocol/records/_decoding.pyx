@@ -32,9 +32,9 @@ cdef enum Fault:
     COLUMN_FULL, NO_MEMORY
 
 _FAULTS = {
-    CUT_SHORT: "a number is cut short",
+    CUT_SHORT: "a number is truncated",
     TOO_MANY_BITS: "a number has too many bits",
-    BAD_RECORD: "a record's length is not that of what is in it, or beyond the end of its batch",
+    BAD_RECORD: "a record's length does not match its content, or is beyond the end of its batch",
     BAD_BYTES: "a key's or value's length is beyond the end of its record",
     BAD_HEADERS: "a record's headers are malformed",
     BAD_OFFSET: "the offsets of a batch's records do not rise within its range",

@@ -34,8 +34,8 @@ cdef object failure(int fault):
     if fault == NULL_HEADER_KEY:
         return ValueError("a header's key is null")
     if fault == BAD_HEADER_ENDS:
-        return ValueError("a column's offsets lie outside of its headers")
-    return ValueError("a column's offsets lie outside of its data")
+        return ValueError("a column's offsets are outside of its headers")
+    return ValueError("a column's offsets are outside of its data")
 
 
 cdef inline uint64_t zigzag(int64_t number) noexcept nogil:
@@ -96,7 +96,7 @@ cdef list encode_headers(object headers):
     cdef list encoded = []
     for name, value in headers:
         if not isinstance(name, str):
-            raise TypeError(f"a header's key is a str, not {type(name).__name__}")
+            raise TypeError(f"a header's key must be a str, not {type(name).__name__}")
         encoded.append((<str>name).encode())
         encoded.append(as_bytes(value))
     return encoded

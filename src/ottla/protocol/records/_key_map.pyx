@@ -55,7 +55,7 @@ cdef class KeyMap:
 
     def __cinit__(self, int64_t keys_max, bytes hash_key not None):
         if keys_max < 1 or len(hash_key) != 16:
-            raise ValueError("a map needs room for a key, and 16 bytes for its hash")
+            raise ValueError("a map needs space for a key and 16 bytes for its hash")
         self._keys_max = keys_max
         self._places = <uint64_t>(keys_max / LOAD_MAX) + 1
         self._k0 = int.from_bytes(hash_key[:8], "little")
@@ -139,7 +139,7 @@ cdef class KeyMap:
         cdef Batch batch = opened(header, held)
         cdef int fault
         if self._count + batch.record_count > self._keys_max:
-            raise ValueError("there is no room for so many keys")
+            raise ValueError("there is no space for so many keys")
         with nogil:
             fault = self._note(&batch)
         if fault:

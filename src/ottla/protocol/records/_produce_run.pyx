@@ -169,7 +169,7 @@ cdef class ProduceRun:
     cdef Py_ssize_t _count
 
     def __init__(self):
-        raise TypeError("runs come from find_run")
+        raise TypeError("create runs with find_run")
 
     def __dealloc__(self):
         free(self._items)
@@ -180,7 +180,7 @@ cdef class ProduceRun:
     def cut(self, Py_ssize_t count):
         cdef Py_ssize_t number
         if count < 0 or count > self._count or self.ends:
-            raise ValueError("a run is cut to fewer of its batches, before they are stamped")
+            raise ValueError("a run can only be cut to fewer batches, before it is stamped")
         for number in range(count, self._count):
             self.record_count -= <int64_t>self._items[number].last_offset_delta + 1
             self.size_bytes -= self._items[number].size
@@ -195,7 +195,7 @@ cdef class ProduceRun:
         cdef int64_t max_ms
         cdef uint32_t crc
         if len(self.batches) != self._count or self.max_timestamps:
-            raise ValueError("a run is admitted once, as it was found")
+            raise ValueError("a run can be admitted only once, as it was found")
         for number in range(self._count):
             item = &self._items[number]
             base_ms = i64_at(item.batch + 27)
@@ -218,7 +218,7 @@ cdef class ProduceRun:
     def stamp(self, int64_t base_offset, int32_t leader_epoch):
         cdef Py_ssize_t number
         if len(self.batches) != self._count or self.ends:
-            raise ValueError("a run is stamped once, with all of its batches")
+            raise ValueError("a run can be stamped only once, with all of its batches")
         self.leader_epoch = leader_epoch
         for number in range(self._count):
             put_i64(self._items[number].batch, base_offset)
@@ -268,7 +268,7 @@ cdef Py_buffer* bytes_of(object frame) except? NULL:
     """Returns the frame's buffer; NULL unless it is contiguous writable memory."""
     cdef Py_buffer* view
     if not PyMemoryView_Check(frame):
-        raise TypeError("a frame is a memoryview")
+        raise TypeError("a frame must be a memoryview")
     view = PyMemoryView_GET_BUFFER(frame)
     if view.readonly or view.itemsize != 1 or not PyBuffer_IsContiguous(view, b"C"):
         return NULL

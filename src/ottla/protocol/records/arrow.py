@@ -94,9 +94,7 @@ def source_columns(data: pa.Table | pa.RecordBatch, default_timestamp_ms: int) -
     names = data.schema.names
     unknown = sorted(set(names) - _ENCODED - _LEFT_OUT)
     if unknown:
-        raise ValueError(
-            f"columns {', '.join(unknown)} have no place in a record; it has {', '.join(sorted(_ENCODED))}"
-        )
+        raise ValueError(f"unknown columns {', '.join(unknown)}; a record has {', '.join(sorted(_ENCODED))}")
     if len(set(names)) != len(names):
         raise ValueError("two columns have the same name")
     return SourceColumns(

@@ -182,7 +182,7 @@ def split_batches(blob: Buffer) -> Iterator[Batch]:
         if header.magic != MAGIC:
             raise CorruptRecords(f"message format {header.magic} is not supported, only {MAGIC}")
         if header.size_bytes < HEADER_BYTES:
-            raise CorruptRecords(f"a batch says that it has {header.size_bytes} bytes, fewer than its header")
+            raise CorruptRecords(f"the length field of a batch, {header.size_bytes} bytes, is smaller than its header")
         if header.size_bytes > len(view) - at:
             return
         yield Batch(header, view[at : at + header.size_bytes])

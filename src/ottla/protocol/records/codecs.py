@@ -90,7 +90,7 @@ def decompress(codec_id: int, data: Buffer, limit_bytes: int) -> Buffer:
     match codec_id:
         case Compression.none:
             if len(data) > limit_bytes:
-                raise TooLarge(f"the records take {len(data)} bytes, more than the limit of {limit_bytes}")
+                raise TooLarge(f"the records have {len(data)} bytes, more than the limit of {limit_bytes}")
             return data
         case Compression.gzip:
             return _decompress_capped(cramjam.gzip.decompress_into, "gzip", data, limit_bytes)
@@ -147,7 +147,7 @@ def _decompress_lz4(data: memoryview, limit_bytes: int) -> Buffer:
         if frame_ended:
             context = lz4.frame.create_decompression_context()
     if inside:
-        raise CorruptRecords("malformed lz4 data: the last frame is cut short")
+        raise CorruptRecords("malformed lz4 data: the last frame is truncated")
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
@@ -193,7 +193,7 @@ def _xerial_blocks(data: memoryview) -> list[memoryview]:
         blocks.append(data[start : start + size])
         at = start + size
     if at > len(data):
-        raise CorruptRecords("malformed snappy data: the header is cut short")
+        raise CorruptRecords("malformed snappy data: the header is truncated")
     return blocks
 
 
@@ -211,4 +211,4 @@ def _snappy_size(block: memoryview) -> int:
 
 
 def _over_the_limit(name: str, limit_bytes: int) -> TooLarge:
-    return TooLarge(f"the {name} data holds more than the limit of {limit_bytes} bytes")
+    return TooLarge(f"the decompressed {name} data exceeds the limit of {limit_bytes} bytes")

@@ -53,7 +53,7 @@ def decode_control(record: Record) -> ControlRecord:
     if kind not in {ControlKind.abort, ControlKind.commit}:
         return ControlRecord(kind, version, -1)
     if record.value is None or len(record.value) < _END_TRANSACTION.size:
-        raise CorruptRecords("the value of an end of transaction is too short")
+        raise CorruptRecords("the value of an end-of-transaction marker is too short")
     return ControlRecord(kind, version, _END_TRANSACTION.unpack_from(record.value)[1])
 
 

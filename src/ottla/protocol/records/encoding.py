@@ -78,7 +78,7 @@ def _bytes(data: object) -> bytes | None:
 
 def _encoded(name: object) -> bytes:
     if not isinstance(name, str):
-        raise TypeError(f"a header's key is a str, not {type(name).__name__}")
+        raise TypeError(f"a header's key must be a str, not {type(name).__name__}")
     return name.encode()
 
 
@@ -150,7 +150,7 @@ class _BinaryReader:
             return None
         start, end = self._ends[self._column.first + row], self._ends[self._column.first + row + 1]
         if not 0 <= start <= end <= len(self._data):
-            raise ValueError("a column's offsets lie outside of its data")
+            raise ValueError("a column's offsets are outside of its data")
         return bytes(self._data[start:end])
 
 
@@ -185,7 +185,7 @@ class _HeadersReader:
             return []
         start, end = self._ends[column.first + row], self._ends[column.first + row + 1]
         if not 0 <= start <= end <= column.keys.length:
-            raise ValueError("a column's offsets lie outside of its headers")
+            raise ValueError("a column's offsets are outside of its headers")
         return [(self._key(at), self._values.get(at)) for at in range(start, end)]
 
     def _key(self, at: int) -> bytes:

@@ -116,7 +116,7 @@ def open_batch(batch: Buffer, limit_bytes: int, *, check_crc: bool = True) -> tu
     if header.magic != MAGIC:
         raise CorruptRecords(f"message format {header.magic} is not supported, only {MAGIC}")
     if header.size_bytes != len(batch):
-        raise CorruptRecords(f"a batch of {len(batch)} bytes says that it has {header.size_bytes}")
+        raise CorruptRecords(f"a batch has {len(batch)} bytes, but its length field says {header.size_bytes}")
     if check_crc and not crc_matches(batch, header):
         raise CorruptRecords(f"the checksum of the batch at offset {header.base_offset} does not match")
     if header.record_count < 0 or header.last_offset_delta < 0:

@@ -181,7 +181,7 @@ def _read_record(header: BatchHeader, view: memoryview, at: int, end: int) -> tu
     value, at = _read_bytes(view, at, end)
     headers, at = _read_headers(view, at, end)
     if at != end:
-        raise CorruptRecords(f"a record is {end - at} bytes longer than what is in it")
+        raise CorruptRecords(f"a record is {end - at} bytes longer than its content")
     if header.is_log_append_time:
         timestamp_ms = header.max_timestamp
     else:

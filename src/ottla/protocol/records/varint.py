@@ -50,4 +50,4 @@ def _read(data: Buffer, at: int, end: int, bits: int) -> tuple[int, int]:
         if byte < 0x80:
             return (raw >> 1) ^ -(raw & 1), at
         shift += 7
-    raise CorruptRecords("a number is cut short")
+    raise CorruptRecords("a number is truncated")

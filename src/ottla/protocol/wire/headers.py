@@ -63,7 +63,7 @@ def parse_request_header(frame: memoryview) -> RequestHeader:
         if length != -1:
             end = at + length
             if length < 0 or end > len(frame):
-                raise MalformedRequest(f"a client id of {length} bytes")
+                raise MalformedRequest(f"invalid client id length of {length} bytes")
             client_id = str(frame[at:end], "utf-8")
             at = end
         if is_flexible(api_key, version):

@@ -367,7 +367,7 @@ def compact_string_at(data: memoryview, at: int) -> tuple[str, int]:
     length, at = uvarint_at(data, at)
     end = at + length - 1
     if length == 0 or end > len(data):
-        raise MalformedRequest(f"a string of {length - 1} bytes, {len(data) - at} are left")
+        raise MalformedRequest(f"a string of {length - 1} bytes does not fit into the remaining {len(data) - at}")
     return str(data[at:end], "utf-8"), end
 
 
@@ -375,7 +375,7 @@ def topic_id_at(data: memoryview, at: int) -> tuple[UUID, int]:
     """Returns the topic id at this position and the position after it. Raises MalformedRequest."""
     end = at + 16
     if end > len(data):
-        raise MalformedRequest("a topic id is cut off")
+        raise MalformedRequest("a topic id is truncated")
     return uuid_of(bytes(data[at:end])), end
 
 

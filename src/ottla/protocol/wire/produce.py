@@ -144,7 +144,7 @@ def _compact_records_at(data: memoryview, at: int) -> tuple[memoryview | None, i
         return None, at
     end = at + length - 1
     if end > len(data):
-        raise MalformedRequest(f"records of {length - 1} bytes, {len(data) - at} are left")
+        raise MalformedRequest(f"records of {length - 1} bytes do not fit into the remaining {len(data) - at}")
     return data[at:end], end
 
 

@@ -98,7 +98,7 @@ def text(value: Value) -> str:
     try:
         return content(value).decode()
     except UnicodeDecodeError:
-        raise MalformedMessageError("a text is not UTF-8") from None
+        raise MalformedMessageError("a string is not UTF-8") from None
 
 
 def fields(data: bytes | memoryview, at: int = 0) -> Iterator[tuple[int, Value]]:
@@ -119,8 +119,8 @@ def fields(data: bytes | memoryview, at: int = 0) -> Iterator[tuple[int, Value]]
         elif kind in (FIXED64, FIXED32):
             length = 8 if kind == FIXED64 else 4
         else:
-            raise MalformedMessageError(f"field {number} is of the unknown kind {kind}")
+            raise MalformedMessageError(f"field {number} has the unknown wire type {kind}")
         if length > end - at:
-            raise MalformedMessageError(f"field {number} ends behind its message")
+            raise MalformedMessageError(f"field {number} extends past its message")
         yield number, data[at : at + length]
         at += length

@@ -206,7 +206,7 @@ def _array(item: Codec, flexible: bool, nullable: bool) -> Codec:
         if count < 0:
             if nullable:
                 return None
-            raise MalformedRequest("an array that must be there is null")
+            raise MalformedRequest("a non-nullable array is null")
         return tuple([read_item(reader) for _ in range(count)])
 
     def write_array(writer: Writer, items: tuple[Any, ...] | None) -> None:
@@ -263,7 +263,7 @@ def _duration(value_ms: int) -> timedelta:
     try:
         return timedelta(milliseconds=value_ms)
     except OverflowError:
-        raise MalformedRequest(f"a duration of {value_ms} ms") from None
+        raise MalformedRequest(f"duration out of range: {value_ms} ms") from None
 
 
 def _read_datetime(reader: Reader) -> datetime:
@@ -271,7 +271,7 @@ def _read_datetime(reader: Reader) -> datetime:
     try:
         return _EPOCH + timedelta(milliseconds=value_ms)
     except OverflowError:
-        raise MalformedRequest(f"a time of {value_ms} ms") from None
+        raise MalformedRequest(f"time out of range: {value_ms} ms") from None
 
 
 def _read_nullable_datetime(reader: Reader) -> datetime | None:

@@ -47,9 +47,9 @@ def encode_acknowledged(broker_id: int, broker_epoch: int, entries: Sequence[Syn
 def parse_acknowledged(body: memoryview) -> SyncedEndReport:
     """Parses a report. Raises MalformedRequest."""
     if len(body) < _HEAD.size:
-        raise MalformedRequest("a report of synced ends that is too short")
+        raise MalformedRequest("a report of synced ends is too short")
     broker_id, broker_epoch, count = _HEAD.unpack_from(body)
     if len(body) != _HEAD.size + count * _ENTRY.size:
-        raise MalformedRequest(f"a report of {count} synced ends in {len(body)} bytes")
+        raise MalformedRequest(f"a report of {count} synced ends does not match its size of {len(body)} bytes")
     entries = [SyncedEnd(UUID(bytes=t), *rest) for t, *rest in _ENTRY.iter_unpack(body[_HEAD.size :])]
     return SyncedEndReport(broker_id, broker_epoch, entries)

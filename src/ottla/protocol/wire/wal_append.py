@@ -177,7 +177,7 @@ def _take_data(message: bytes, at: int, end: int, into: list[bytes]) -> int:
         else:
             size, at = get_varint(message, at + 1)
         if size > end - at:
-            raise MalformedMessageError("a record ends behind its message")
+            raise MalformedMessageError("a record extends past its message")
         into.append(message[at : at + size])
         at += size
     return at
@@ -191,12 +191,12 @@ def _one_field(message: bytes, at: int) -> tuple[int, int | bytes, int]:
     if key & 7 == 2:
         length, behind = get_varint(message, behind)
         if length > len(message) - behind:
-            raise MalformedMessageError(f"field {key >> 3} ends behind its message")
+            raise MalformedMessageError(f"field {key >> 3} extends past its message")
         return key >> 3, message[behind : behind + length], behind + length
     for kind, length in ((1, 8), (5, 4)):
         if key & 7 == kind:
             return 0, 0, behind + length
-    raise MalformedMessageError(f"field {key >> 3} is of the unknown kind {key & 7}")
+    raise MalformedMessageError(f"field {key >> 3} has the unknown wire type {key & 7}")
 
 
 def _decode_begin(data: bytes) -> Begin:
@@ -220,7 +220,7 @@ def _decode_begin(data: bytes) -> Begin:
             case 7:
                 from_offset = signed(value)
     if acks not in (0, 1, 2):
-        raise MalformedMessageError(f"acks is {acks}: neither ALL, LEADER nor NONE")
+        raise MalformedMessageError(f"acks is {acks}, not ALL, LEADER or NONE")
     return Begin(topic, partition, Acks(acks), epoch, writer_id, settled_id, from_offset)
 
 

@@ -95,7 +95,7 @@ def merge(root: str, group: list[ArchivedFile], commit_number: int) -> ArchivedF
     for file in group:
         content = store.read(file.path)
         if crc32c(content) != file.crc32c:
-            raise DamagedError(f"{file.path} is not as it was written; 'archive verify' says more")
+            raise DamagedError(f"{file.path} has changed since it was written; run 'archive verify' for details")
         for batch in pq.ParquetFile(pa.BufferReader(content)).iter_batches():
             writer.append(pa.Table.from_batches([batch]))
     written = writer.close()

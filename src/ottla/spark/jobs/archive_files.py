@@ -162,8 +162,8 @@ class FileWriter:
         bounds = pc.min_max(part["offset"]).as_py()
         if bounds["min"] <= self._last or not self._asked.contains(OffsetRange(bounds["min"], bounds["max"] + 1)):
             raise ValueError(
-                f"{self._at}: the source gave offsets {bounds['min']}-{bounds['max']} after {self._last}, "
-                f"asked for {self._asked}"
+                f"{self._at}: the source returned offsets {bounds['min']}-{bounds['max']} after {self._last}, "
+                f"requested {self._asked}"
             )
         self._first = bounds["min"] if self._first is None else self._first
         self._last = bounds["max"]

@@ -41,7 +41,7 @@ class ArchiveGroup:
         try:
             asyncio.run(work())
         except ClientError as failure:
-            self.warn(f"the group {self.group} is not told how far the archive is, so retention waits: {failure}")
+            self.warn(f"could not commit the archived offsets to the group {self.group}, so retention waits: {failure}")
 
 
 def groups_that_wait(bootstrap: str, topics: Iterable[str]) -> dict[str, str]:

@@ -41,8 +41,8 @@ def plan_batch(
         start = extent.start if archived is None else archived
         if start > extent.end:
             raise PipelineError(
-                f"{at} ends at offset {extent.end}, and the archive already has it up to {start}: the topic was "
-                f"deleted and created again, or this is another cluster. Archive it into another directory"
+                f"{at} ends at offset {extent.end}, but the archive already has it up to {start}: the topic "
+                "was deleted and created again, or this is another cluster. Archive it to another directory"
             )
         if start < extent.start:
             lost[at] = OffsetRange(start, extent.start)
@@ -50,9 +50,9 @@ def plan_batch(
         waiting[at] = OffsetRange(start, extent.end)
     if lost and not accept_loss:
         raise LostOffsetsError(
-            "gone from the broker before they were archived: "
+            "deleted on the broker before they were archived: "
             + ", ".join(f"{at} offsets {each}" for at, each in lost.items())
-            + ". --accept-loss goes on after them; the manifest and 'archive verify' will say that they are missing"
+            + ". --accept-loss continues after them; the manifest and 'archive verify' will report them as missing"
         )
     ranges = shares(waiting, offsets_max)
     lag = sum(len(each) for each in waiting.values()) - sum(len(each) for each in ranges.values())

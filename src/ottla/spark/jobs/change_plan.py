@@ -27,8 +27,8 @@ class ChangePlan:
         if self.missing:
             named = ", ".join(f"{at} offsets {each}" for at, many in self.missing.items() for each in many)
             raise LostOffsetsError(
-                f"neither in the archive nor in the log any more: {named}. Name the archive that has them (--archive); "
-                f"--incomplete takes what is left"
+                f"missing in both the archive and the log: {named}. Choose the archive that has them "
+                "(--archive); --incomplete uses the remaining changes"
             )
 
 

@@ -57,7 +57,7 @@ def parse_changes(records: DataFrame, envelope: Envelope, *, one_partition: bool
         .when(sf.col("_t").isNull(), sf.lit(None).cast("string"))
         .when(~sf.is_valid_utf8("_t"), sf.lit("the value is not UTF-8"))
         .when(_is_not_json(), sf.lit("the value is not JSON"))
-        .when(~sf.ltrim("_t").startswith("{"), sf.lit("the value is JSON, but no object"))
+        .when(~sf.ltrim("_t").startswith("{"), sf.lit("the value is JSON, but not an object"))
         .otherwise(reason)
     )
     return rows.select(
@@ -109,7 +109,7 @@ def _debezium(one_partition: bool) -> tuple[Column, Column, Column, Column]:
         .otherwise(UPSERT)
     )
     reason = (
-        sf.when(named.isNull(), sf.lit('no "op": this is no envelope of Debezium'))
+        sf.when(named.isNull(), sf.lit('no "op": not a Debezium envelope'))
         .when((named == "t") & sf.lit(not one_partition), sf.lit(_WHAT_TRUNCATE))
         .when(~is_upsert & ~named.isin("d", "t"), sf.concat(sf.lit('unknown "op": '), named))
         .when(is_upsert & (after.isNull() | ~after.startswith("{")), sf.lit('no row in "after"'))
@@ -122,8 +122,8 @@ def _has_gap(after: Column) -> Column:
     return after.contains(':"__debezium_unavailable_value"')
 
 
-_WHAT_TRUNCATE = "a truncate, and the topic has several partitions: nobody knows which rows came before it"
-_GAP = "a large value that did not change is missing: ALTER TABLE ... REPLICA IDENTITY FULL; makes PostgreSQL send it"
+_WHAT_TRUNCATE = "a truncate in a topic of several partitions: it is unknown which rows preceded it"
+_GAP = "an unchanged large value is missing: with ALTER TABLE ... REPLICA IDENTITY FULL; PostgreSQL sends it"
 _IS_WRAPPED = "try_variant_get(_p, '$[0].payload', 'variant') IS NOT NULL"
 
 
@@ -209,9 +209,9 @@ def parse_columns(ddl: str) -> dict[str, str]:
     try:
         schema = StructType.fromDDL(ddl)
     except (PySparkException, ValueError) as mistake:
-        raise PipelineError(f'"{ddl}" is no schema: {str(mistake).strip().splitlines()[0]}') from mistake
+        raise PipelineError(f'"{ddl}" is not a schema: {str(mistake).strip().splitlines()[0]}') from mistake
     if not isinstance(schema, StructType):
-        raise PipelineError(f'"{ddl}" is one type; a schema has names too, as in "id BIGINT, name STRING"')
+        raise PipelineError(f'"{ddl}" is a single type; a schema also needs names, as in "id BIGINT, name STRING"')
     return {each.name: each.dataType.simpleString() for each in schema.fields}
 
 

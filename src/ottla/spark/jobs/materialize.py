@@ -21,7 +21,7 @@ from ottla.spark.jobs.tables import DEAD_LETTERS, SNAPSHOTS, Snapshot, Table
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-DEAD_LETTER_ADVICE = "Nothing was changed; --bad-records dead-letter sets them aside with their reasons, and goes on"
+DEAD_LETTER_ADVICE = "Nothing was changed; --bad-records dead-letter sets them aside with their reasons and continues"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +68,8 @@ def changes_since(history: History, last: Snapshot | None) -> tuple[dict[TopicPa
         start = last.offset_of(at) if last is not None else 0
         if start > end:
             raise PipelineError(
-                f"{at} ends at offset {end}, and the table already has its changes up to {start}: the topic was "
-                f"deleted and created again, or this is another cluster. Make a new table of it"
+                f"{at} ends at offset {end}, but the table already has its changes up to {start}: the topic "
+                "was deleted and created again, or this is another cluster. Create a new table from it"
             )
         wanted[at] = OffsetRange(start, end)
     return wanted, dict(last.begins) if last is not None else {}

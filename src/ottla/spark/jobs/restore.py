@@ -21,7 +21,7 @@ from ottla.spark.jobs.tables import Snapshot, Table
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-SKIP_ADVICE = "--bad-records skip leaves them out"
+SKIP_ADVICE = "Use --bad-records skip to skip them"
 _PLACE = re.compile(r"(\d+):(\d+)")
 
 
@@ -75,16 +75,16 @@ def parse_offsets(text: str, partition_count: int) -> AtOffsets | None:
     """
     if text.isdecimal():
         if partition_count != 1:
-            raise PipelineError(f"the topic has {partition_count} partitions: name an offset of each, as 0:1200,1:900")
+            raise PipelineError(
+                f"the topic has {partition_count} partitions; give an offset for each, such as 0:1200,1:900"
+            )
         return AtOffsets({0: int(text)})
     places = [_PLACE.fullmatch(each.strip()) for each in text.split(",")]
     if not all(places):
         return None
     offsets = {int(each.group(1)): int(each.group(2)) for each in places if each is not None}
     if sorted(offsets) != list(range(partition_count)):
-        raise PipelineError(
-            f"the topic has partitions 0 to {partition_count - 1}: name an offset of each, and only once"
-        )
+        raise PipelineError(f"the topic has partitions 0 to {partition_count - 1}; give one offset for each")
     return AtOffsets(offsets)
 
 
@@ -98,7 +98,7 @@ def cut_at(spark: SparkSession, history: History, point: Point) -> dict[TopicPar
     beyond = {at: point.offsets[at.partition] for at in ends if point.offsets[at.partition] > ends[at]}
     if beyond:
         named = ", ".join(f"{at} ends at {ends[at]}, not {offset}" for at, offset in beyond.items())
-        raise PipelineError(f"this has not happened yet: {named}")
+        raise PipelineError(f"this point is after the end of the log: {named}")
     return {at: point.offsets[at.partition] for at in ends}
 
 

@@ -35,7 +35,7 @@ def split_url(text: str, default_table: str) -> tuple[str, str]:
     url, _, fragment = text.partition("#")
     table = fragment or default_table.replace(".", "_")
     if url in SCHEMES or not all(table.split(".")):
-        raise PipelineError(f'"{without_password(text)}" is no table: postgresql://user@host/database#table')
+        raise PipelineError(f'"{without_password(text)}" is not a table address: postgresql://user@host/database#table')
     for name in table.split("."):
         _check_name(name)
     return url, table
@@ -92,7 +92,7 @@ def _copy(connection: psycopg.Connection[Any], statement: Composed, batches: Ite
                     copy.write(copy_text(batch))
                     sent += batch.num_rows
         if cursor.rowcount != sent:
-            raise PipelineError(f"PostgreSQL took {cursor.rowcount} of {sent} rows; nothing was changed")
+            raise PipelineError(f"PostgreSQL accepted only {cursor.rowcount} of {sent} rows; nothing was changed")
 
 
 def column_type(kind: pa.DataType) -> str:
@@ -149,7 +149,7 @@ def _named(table: str) -> Any:
 
 def _check_name(name: str) -> None:
     if len(name.encode()) > NAME_BYTES_MAX:
-        raise PipelineError(f'"{name}" is longer than the {NAME_BYTES_MAX} bytes that PostgreSQL has for a name')
+        raise PipelineError(f'"{name}" is longer than the {NAME_BYTES_MAX} bytes that PostgreSQL allows for a name')
 
 
 @contextmanager

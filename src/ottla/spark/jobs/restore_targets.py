@@ -57,7 +57,7 @@ def parse_target(text: str, default_table: str) -> Target:
         kind, path = endings.get(Path(text.partition("#")[0]).suffix, ""), text
     if not kind or not path:
         raise PipelineError(
-            f'"{text}" is no place to restore to: parquet:DIR, csv:FILE, sqlite:FILE, sqlite:FILE#TABLE or '
+            f'"{text}" is not a restore target; use parquet:DIR, csv:FILE, sqlite:FILE, sqlite:FILE#TABLE or '
             "postgresql://user@host/database#table"
         )
     table = default_table
@@ -74,17 +74,17 @@ def check_is_free(target: Target, *, overwrite: bool) -> None:
     if target.kind == "postgresql":
         # Always connect: an unreachable server should be known before hours of work, not after.
         if restore_postgres.has_table(target.path, target.table) and not overwrite:
-            raise PipelineError(f"{target.shown} is there already; --overwrite replaces it")
+            raise PipelineError(f"{target.shown} already exists; --overwrite replaces it")
         return
     if target.kind != "sqlite":
         _undo_replacement(target.path)
     if overwrite or not os.path.exists(target.path):
         return
     if target.kind != "sqlite":
-        raise PipelineError(f"{target.path} is there already; --overwrite replaces it")
+        raise PipelineError(f"{target.path} already exists; --overwrite replaces it")
     with contextlib.closing(sqlite3.connect(target.path)) as database:
         if database.execute("SELECT 1 FROM sqlite_master WHERE name = ?", [target.table]).fetchone():
-            raise PipelineError(f"{target.path} has a table {target.table} already; --overwrite replaces it")
+            raise PipelineError(f"{target.path} already has a table {target.table}; --overwrite replaces it")
 
 
 def table_for_output(rows: DataFrame, *, key_column: str = DEFAULT_KEY_COLUMN, with_origin: bool = False) -> DataFrame:

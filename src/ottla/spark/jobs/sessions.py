@@ -55,7 +55,7 @@ def _reason() -> Column:
         .when(sf.col("_p").isNull(), sf.lit("the value is not JSON"))
         .when(sf.col("user").isNull(), sf.lit('no "user"'))
         .when(sf.col("page").isNull(), sf.lit('no "page"'))
-        .when(sf.col("time").isNull(), sf.lit('"time" is no time'))
+        .when(sf.col("time").isNull(), sf.lit('"time" is not a time'))
     )
 
 

@@ -39,8 +39,10 @@ class History:
         live = log.extents(log.partitions([topic])) if log is not None else {}
         history = cls(topic, archive, manifest, log, live)
         if not history.partitions:
-            place = f"the archive {archive.root}" if archive is not None else "what was named"
-            raise PipelineError(f'there is nothing of the topic "{topic}" in {place}, and no live log to read it from')
+            place = f"the archive {archive.root}" if archive is not None else "the given place"
+            raise PipelineError(
+                f'there are no records of the topic "{topic}" in {place}, and no live log to read them from'
+            )
         return history
 
     @property
@@ -93,4 +95,4 @@ def refuse_bad_records(bad: DataFrame, count: int, advice: str) -> None:
     first = bad.orderBy("partition", "offset").limit(BAD_RECORDS_SHOWN).collect()
     named = "; ".join(f"{row['topic']}-{row['partition']} offset {row['offset']}: {row['reason']}" for row in first)
     more = f" (and {count - len(first)} more)" if count > len(first) else ""
-    raise BadRecordsError(f"{count} records are no changes of a row: {named}{more}. {advice}")
+    raise BadRecordsError(f"{count} records are not row changes: {named}{more}. {advice}")

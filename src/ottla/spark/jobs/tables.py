@@ -105,7 +105,7 @@ class Table:
 
 
 def _no_checkpoints(body: Json) -> list[Snapshot]:
-    raise AssertionError("tables have no checkpoints: a commit is small and comes rarely")
+    raise AssertionError("tables have no checkpoints, because commits are small and rare")
 
 
 def _load(number: int, body: Json) -> Snapshot:

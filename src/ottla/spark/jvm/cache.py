@@ -25,9 +25,9 @@ def cache_directory() -> Path:
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = directory.stat()
     if found.st_uid != os.getuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise PermissionError(f"{directory} can be written by others")
+        raise PermissionError(f"{directory} is writable by other users")
     if any(each.isspace() or each in "\"'" for each in str(directory)):
-        raise OSError(f"{directory} has characters that Spark takes for the end of an option")
+        raise OSError(f"{directory} contains characters that Spark would treat as the end of an option")
     return directory
 
 

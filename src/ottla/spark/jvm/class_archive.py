@@ -37,11 +37,11 @@ def prepare(*, again: bool = False) -> Path:
     java = find_java()
     home = lean_home({})
     if home is None:
-        raise PipelineError("SPARK_HOME or PYSPARK_PYTHON is set: Spark starts as it is set up there")
+        raise PipelineError("SPARK_HOME or PYSPARK_PYTHON is set, so Spark starts with that configuration")
     try:
         place = archive_place(java, home)
     except OSError as failure:
-        raise PipelineError(f"there is no place for the class archive: {failure}") from failure
+        raise PipelineError(f"no directory for the class archive: {failure}") from failure
     if place.exists() and not again:
         return place
     fresh = Path(tempfile.mkdtemp(prefix=f".{place.stem}.", dir=place.parent))
@@ -59,10 +59,10 @@ def _record(place: Path) -> None:
     try:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired:
-        raise PipelineError(f"Spark did not end in {TIMEOUT_S} s; no class archive was made") from None
+        raise PipelineError(f"Spark did not end within {TIMEOUT_S} s; no class archive was created") from None
     if ended.returncode or not place.exists():
         said = ended.stderr.strip().splitlines()
-        raise PipelineError(f"no class archive was made: {said[-1] if said else 'this Java writes none'}")
+        raise PipelineError(f"no class archive was created: {said[-1] if said else 'this Java does not support it'}")
     sync_path(place)
 
 
@@ -81,7 +81,7 @@ def main() -> None:
     gateway = SparkContext._gateway
     assert gateway is not None, "there was a session"
     jvm: subprocess.Popen[bytes] = gateway.proc
-    assert jvm.stdin is not None, "PySpark ends its JVM so"
+    assert jvm.stdin is not None, "PySpark ends its JVM through it"
     jvm.stdin.close()
     sys.exit(jvm.wait(TIMEOUT_S))
 

@@ -41,15 +41,15 @@ def find_java() -> Java:
     if command is None and (wheel := _home_of_wheel()) is not None:
         named, command = str(wheel), str(wheel / "bin" / "java")
     if command is None:
-        raise JavaMissingError(f"Spark needs Java {VERSION_MIN} or later, and there is no java on the path. {_fix()}")
+        raise JavaMissingError(f"Spark needs Java {VERSION_MIN} or later, but there is no java on the path. {_fix()}")
     text = _ask_version(command)
     found = None if text is None else _VERSION.search(text)
     if text is None or found is None:
         where = f"JAVA_HOME={named}" if named else command
-        raise JavaMissingError(f"Spark needs Java {VERSION_MIN} or later, and {where} does not run. {_fix()}")
+        raise JavaMissingError(f"Spark needs Java {VERSION_MIN} or later, but {where} does not run. {_fix()}")
     version = int(found.group(1))
     if version < VERSION_MIN:
-        raise JavaMissingError(f"Spark needs Java {VERSION_MIN} or later, and {command} is {version}. {_fix()}")
+        raise JavaMissingError(f"Spark needs Java {VERSION_MIN} or later, but {command} is {version}. {_fix()}")
     return Java(command, named, text)
 
 

@@ -38,9 +38,11 @@ def check_columns(schema: StructType, topic: str | None) -> None:
     types = {column.name: column.dataType.simpleString() for column in schema.fields}
     there = ", ".join(types) or "none"
     if "value" not in types:
-        raise ColumnError(f"the sink needs a column value; the columns are {there}")
+        raise ColumnError(f"the sink needs a column named value; the columns are {there}")
     if topic is None and "topic" not in types:
-        raise ColumnError(f"say where to write: the option topic, or a column topic; the columns are {there}")
+        raise ColumnError(
+            f"no topic to write to: set the option topic, or add a column named topic; the columns are {there}"
+        )
     for name, allowed in ALLOWED.items():
         if name in types and types[name] not in allowed:
             raise ColumnError(f"column {name} must be of type {' or '.join(allowed)}, not {types[name]}")
@@ -65,6 +67,6 @@ def _by_topic(rows: pa.Table, topic: str | None) -> Iterator[tuple[str, pa.Table
         return
     topics = rows.column("topic")
     if topics.null_count:
-        raise ColumnError("a row has null in the column topic, so that nobody knows where it belongs")
+        raise ColumnError("a row has null in the column topic")
     for name in pc.unique(topics).to_pylist():
         yield name, rows.filter(pc.equal(topics, name))

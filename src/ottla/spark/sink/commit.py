@@ -80,12 +80,14 @@ class SinkCommit:
             last = decisions.last
             if last is not None and last.batch > batch:
                 raise SinkError(
-                    f"batch {batch} comes after batch {last.batch} was decided: another run of query {self._query} has "
-                    "gone on. End this one"
+                    f"batch {batch} is older than the committed batch {last.batch}: another run of query "
+                    f"{self._query} has advanced. Stop this one"
                 )
             if last is None or last.batch < batch:
                 if any(each.skipped for each in writes):
-                    raise SinkError(f"batch {batch} of query {self._query} was taken back meanwhile; start it again")
+                    raise SinkError(
+                        f"batch {batch} of query {self._query} was rolled back concurrently; restart the query"
+                    )
                 await self._require_open(written)
                 last = Decision(batch, self._run, tuple(written))
                 await self.record(decisions, last)
@@ -129,7 +131,7 @@ class SinkCommit:
                 try:
                     await self.end_one(open_transactions, each)
                 except BrokerRefusedError as refusal:
-                    log.warning("Transaction %s cannot be committed now: %s", each.transactional_id, refusal)
+                    log.warning("Could not commit transaction %s: %s", each.transactional_id, refusal)
                     refused.append(each)
         if refused:
             await self._settle_lost(decisions, decision, refused)
@@ -149,14 +151,14 @@ class SinkCommit:
         names = ", ".join(f"{each.transactional_id} ({states[each]})" for each in lost)
         if len(lost) == len(decision.transactions) and all(states[each] in _ABORTED for each in lost):
             await decisions.record(Decision(decision.batch - 1, decision.run, done=True))
-            raise SinkError(f"nothing of {what} was written: {names}. Start the query again: it is written anew")
+            raise SinkError(f"nothing of {what} was written: {names}. Restart the query to write it again")
         if self._options.accept_lost:
-            log.warning("%s goes on without what was lost: %s", what, names)
+            log.warning("%s continues without the lost transactions: %s", what, names)
             return
         raise SinkError(
-            f"{what} is written in part: the broker has aborted {names}, because the query was away for longer than "
-            "kafka.transaction.timeout.ms, and the others are committed. Set ottla.lost.transactions=accept to go on "
-            "without them"
+            f"{what} is only partly written: the broker has aborted {names}, because the query was stopped for "
+            "longer than kafka.transaction.timeout.ms, and the others are committed. Set "
+            "ottla.lost.transactions=accept to continue without them"
         )
 
     async def _require_open(self, transactions: Sequence[PreparedTransaction]) -> None:
@@ -173,9 +175,9 @@ class SinkCommit:
             if now is None or now.state != "Ongoing" or (now.producer_id, now.producer_epoch) != each[1:3]:
                 state = "gone" if now is None else f"{now.state}, epoch {now.producer_epoch}"
                 raise SinkError(
-                    f"transaction {each.transactional_id} of a task is not open any more ({state}): it took longer "
-                    "than kafka.transaction.timeout.ms, or another attempt of the task has begun. Nothing is written; "
-                    "the batch comes again"
+                    f"transaction {each.transactional_id} of a task is no longer open ({state}): it took "
+                    "longer than kafka.transaction.timeout.ms, or another attempt of the task has started. "
+                    "Nothing was written; the batch will be retried"
                 )
 
     async def _states(self, transactions: Sequence[PreparedTransaction]) -> dict[PreparedTransaction, str]:
@@ -194,7 +196,7 @@ class SinkCommit:
                 try:
                     await open_transactions.end(each, commit=False)
                 except BrokerRefusedError as refusal:  # it is no longer open, which is the goal
-                    log.debug("%s is not aborted: %s", each.transactional_id, refusal)
+                    log.debug("%s was not aborted: %s", each.transactional_id, refusal)
 
 
 async def abort_leftovers(
@@ -219,7 +221,9 @@ async def abort_leftovers_quietly(options: SinkOptions, ids: str, keep: Iterable
     try:
         await abort_leftovers(options, ids, keep)
     except ClientError as failure:
-        log.warning("What dead tasks left open is aborted by the next batch, or by time: %s", failure)
+        log.warning(
+            "Could not abort transactions of dead tasks; the next batch or their timeout aborts them: %s", failure
+        )
 
 
 async def end_all(options: SinkOptions, query: str, writes: Sequence[TaskWrite], *, commit: bool) -> None:
@@ -233,8 +237,9 @@ async def end_all(options: SinkOptions, query: str, writes: Sequence[TaskWrite],
             except ClientError as failure:
                 if commit:
                     raise SinkError(
-                        f"{done} of {len(transactions)} transactions of the write are committed, and {each} is not: "
-                        f"{failure}. With ottla.txn.app.id and ottla.txn.version it could be finished"
+                        f"{done} of {len(transactions)} transactions of the write are committed, but {each} is "
+                        f"not: {failure}. Set ottla.txn.app.id and ottla.txn.version so that a retry can "
+                        "finish a write"
                     ) from failure
             done += 1
     await abort_leftovers_quietly(options, ids_of(query))

@@ -55,7 +55,9 @@ class Decision:
         """Parses a record of the decision topic. Raises DecisionsError if a later version wrote it."""
         body: dict[str, Any] = json.loads(text)
         if body.get("version") != FORMAT_VERSION:
-            raise DecisionsError(f"a decision of version {body.get('version')}: a later Ottla has written it")
+            raise DecisionsError(
+                f"the decision has version {body.get('version')}, written by a newer Ottla; upgrade Ottla"
+            )
         transactions = tuple(PreparedTransaction(*each) for each in body["transactions"])
         return cls(int(body["batch"]), str(body["run"]), transactions, bool(body["done"]))
 
@@ -111,7 +113,7 @@ class DecisionLog:
 
     async def record_done(self) -> None:
         """Records that all transactions of the last decision are committed."""
-        assert self.last is not None, "there is a decision to be done with"
+        assert self.last is not None, "a decision was recorded before"
         await self.record(replace(self.last, done=True))
 
     async def _make_topic(self) -> None:

@@ -50,9 +50,9 @@ def read_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOpt
         producer.setdefault("idempotence", False)
     app_id, version = options.get(APP_ID), options.get(VERSION)
     if (app_id is None) != (version is None):
-        raise OptionError(f"{APP_ID}, {VERSION}", "", "are given both or not at all")
+        raise OptionError(f"{APP_ID}, {VERSION}", "", "must be set together")
     if app_id is not None and (streaming or not exactly_once):
-        raise OptionError(APP_ID, app_id, "is for batch writes that are exactly once")
+        raise OptionError(APP_ID, app_id, "is only for batch writes with exactly-once delivery")
     return SinkOptions(
         servers=bootstrap_servers(options),
         topic=options.get("topic", "").strip() or None,
@@ -68,11 +68,11 @@ def read_sink_options(options: Mapping[str, str], *, streaming: bool) -> SinkOpt
 def _one_of(options: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> str:
     chosen = options.get(name, allowed[0]).strip().lower()
     if chosen not in allowed:
-        raise OptionError(name, chosen, f"is one of {', '.join(allowed)}")
+        raise OptionError(name, chosen, f"must be one of {', '.join(allowed)}")
     return chosen
 
 
 def _name(option: str, text: str | None) -> str | None:
     if text is not None and _NAME.fullmatch(text) is None:
-        raise OptionError(option, text, "has letters, digits, '.', '_' and '-' only, at most 150")
+        raise OptionError(option, text, "must consist of at most 150 letters, digits, '.', '_' and '-'")
     return text

@@ -51,7 +51,9 @@ def task_place(query: str | None, batch: int | None) -> TaskIdentity:
         query = context.getLocalProperty("sql.streaming.queryId")
         number = context.getLocalProperty("streaming.sql.batchId")
         if not query or number is None:
-            raise RuntimeError("this Spark does not tell tasks their query and batch; use ottla.delivery=at-least-once")
+            raise RuntimeError(
+                "this version of Spark does not pass the query and batch to tasks; use ottla.delivery=at-least-once"
+            )
         batch = int(number)
     assert batch is not None, "a named write has a version"
     return TaskIdentity(query, run, batch, context.partitionId(), context.attemptNumber())
@@ -97,9 +99,7 @@ def write_in_transaction(
             if refusal.error is not ErrorCode.invalid_transaction_timeout:
                 raise
             name, timeout_ms = "kafka.transaction.timeout.ms", settings["transaction_timeout_ms"]
-            raise OptionError(
-                name, str(timeout_ms), "is more than brokers allow (transaction.max.timeout.ms)"
-            ) from None
+            raise OptionError(name, str(timeout_ms), "is larger than the brokers' transaction.max.timeout.ms") from None
         try:
             transaction = producer.transaction()
             thread.run(transaction.__aenter__())

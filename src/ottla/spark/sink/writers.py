@@ -71,7 +71,9 @@ class BatchWriter(WorkerPickle, DataSourceArrowWriter):
 
     def __init__(self, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> None:
         if overwrite:
-            raise OptionError("mode", "overwrite", "is not supported: a log is appended to; use mode append")
+            raise OptionError(
+                "mode", "overwrite", "is not supported, because logs are append-only; use the mode append"
+            )
         self._options = read_sink_options(options, streaming=False)
         check_columns(schema, self._options.topic)
         self._job = uuid.uuid4().hex
@@ -137,4 +139,4 @@ def abort_quietly(committing: SinkCommit, batch: int, writes: list[TaskWrite]) -
     try:
         asyncio.run(committing.abort(batch, writes))
     except ClientError as failure:
-        log.warning("Transactions of batch %d stay open until the query is started again: %s", batch, failure)
+        log.warning("Transactions of batch %d stay open until the query restarts: %s", batch, failure)

@@ -90,13 +90,13 @@ class BatchReader(WorkerPickle, DataSourceReader):
         for at in both:
             since, until = start[at], end[at]
             if since < first[at] and until > since:
-                lost(f"Records of {at} from offset {since} to {min(first[at], until)} are gone.", fail=fail)
+                lost(f"Records of {at} from offset {since} to {min(first[at], until)} were deleted.", fail=fail)
                 since = first[at]
             if until > last[at]:
-                lost(f"Records of {at} from offset {last[at]} to {until} are not there.", fail=fail)
+                lost(f"Records of {at} from offset {last[at]} to {until} do not exist.", fail=fail)
                 until = last[at]
             if since > last[at]:
-                lost(f"The log of {at} ends with offset {last[at]}, before {since}, where to begin.", fail=fail)
+                lost(f"The log of {at} ends at offset {last[at]}, before the starting offset {since}.", fail=fail)
                 continue
             ranges.append(OffsetRange(at, since, until))
         return ranges

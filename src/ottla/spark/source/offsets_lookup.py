@@ -92,7 +92,7 @@ class Lookups:
             return self.earliest(partitions) if bound.kind == "earliest" else self.latest(partitions)
         if bound.kind != "time" and set(bound.numbers) != partitions:
             names = ", ".join(map(str, sorted(partitions)))
-            raise MissingTopicError(f"option {option} must have a number for each partition, which are {names}")
+            raise MissingTopicError(f"option {option} must have a number for each of the partitions {names}")
         if bound.kind == "offsets":
             return self._resolve_ends(bound.numbers)
         times = dict.fromkeys(partitions, bound.time_ms) if bound.kind == "time" else dict(bound.numbers)
@@ -100,8 +100,8 @@ class Lookups:
         unmatched = [at for at, offset in found.items() if offset is None]
         if unmatched and not bound.or_latest:
             raise UnmatchedTimeError(
-                f"no record of {unmatched[0]} is at or after {times[unmatched[0]]} ms, with which the job is to "
-                "begin; startingOffsetsByTimestampStrategy=latest begins with what comes next"
+                f"no record of {unmatched[0]} is at or after {times[unmatched[0]]} ms, the starting timestamp; "
+                "with startingOffsetsByTimestampStrategy=latest, the query starts at the end"
             )
         return self._resolve_ends({at: LATEST if offset is None else offset for at, offset in found.items()})
 

@@ -21,8 +21,10 @@ from ottla.spark.options_text import (
 )
 
 LATEST, EARLIEST = -1, -2
-OFFSETS_EXAMPLE = 'is earliest, latest, or JSON such as {"orders":{"0":23,"1":-1}}, where -1 is latest and -2 earliest'
-TIMES_EXAMPLE = 'is JSON such as {"orders":{"0":1700000000000}}, in milliseconds'
+OFFSETS_EXAMPLE = (
+    'must be earliest, latest, or JSON such as {"orders":{"0":23,"1":-1}}, where -1 is latest and -2 earliest'
+)
+TIMES_EXAMPLE = 'must be JSON such as {"orders":{"0":1700000000000}}, in milliseconds'
 KNOWN = (
     "subscribe",
     "subscribePattern",
@@ -109,7 +111,9 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> SourceOption
     """Parses options. Raises OptionError for a missing, invalid or unsupported option."""
     check_names(options, KNOWN)
     if streaming and (named := [name for name in _ENDING if name in options]):
-        raise OptionError(named[0], options[named[0]], "is for batch queries: a streaming query has no end")
+        raise OptionError(
+            named[0], options[named[0]], "is only for batch queries, because a streaming query has no end"
+        )
     start = _bound(options, "starting", Bound("latest" if streaming else "earliest"))
     end = _bound(options, "ending", Bound("latest"))
     if not streaming:
@@ -117,7 +121,7 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> SourceOption
     limits = {name: _optional(options, name) for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger")}
     low, high = limits["minOffsetsPerTrigger"], limits["maxOffsetsPerTrigger"]
     if low is not None and high is not None and low > high:
-        raise OptionError("minOffsetsPerTrigger", str(low), f"is more than maxOffsetsPerTrigger={high}")
+        raise OptionError("minOffsetsPerTrigger", str(low), f"is larger than maxOffsetsPerTrigger={high}")
     timeout = options.get("kafkaConsumer.pollTimeoutMs", str(POLL_TIMEOUT_MS))
     return SourceOptions(
         servers=bootstrap_servers(options),
@@ -150,14 +154,14 @@ def _subscription(options: Mapping[str, str]) -> Subscription:
     ways = ("subscribe", "subscribePattern", "assign")
     given = [name for name in ways if name in options]
     if len(given) != 1:
-        raise OptionError(", ".join(given or ways), "", "say what to read: exactly one of them must be given")
+        raise OptionError(", ".join(given or ways), "", "choose the topics with exactly one of them")
     name, text = given[0], options[given[0]].strip()
     if name == "assign":
         return Subscription(partitions=tuple(to_partitions(name, text)))
     if name == "subscribe":
         topics = tuple(dict.fromkeys(each.strip() for each in text.split(",") if each.strip()))
         if not topics:
-            raise OptionError(name, text, "names no topic")
+            raise OptionError(name, text, "contains no topic")
         return Subscription(topics=topics)
     try:
         re.compile(text)
@@ -174,7 +178,7 @@ def _bound(options: Mapping[str, str], which: Literal["starting", "ending"], def
     strategy_name = "startingOffsetsByTimestampStrategy"
     strategy = options.get(strategy_name, "error").strip().lower()
     if strategy not in {"error", "latest"}:
-        raise OptionError(strategy_name, strategy, "is error or latest")
+        raise OptionError(strategy_name, strategy, "must be error or latest")
     or_latest = which == "ending" or strategy == "latest"
     time, times, offsets = f"{which}Timestamp", f"{which}OffsetsByTimestamp", f"{which}Offsets"
     if time in options:
@@ -190,7 +194,7 @@ def _bound(options: Mapping[str, str], which: Literal["starting", "ending"], def
         return Bound("latest")
     numbers = to_numbers(offsets, text, OFFSETS_EXAMPLE)
     if wrong := [at for at, offset in numbers.items() if offset < EARLIEST]:
-        raise OptionError(offsets, text, f"has an offset of {wrong[0]} that is none")
+        raise OptionError(offsets, text, f"has an invalid offset for {wrong[0]}")
     return Bound("offsets", numbers)
 
 
@@ -200,7 +204,7 @@ def _check_batch_bounds(options: Mapping[str, str], start: Bound, end: Bound) ->
     if end.kind == "earliest" or (end.kind == "offsets" and EARLIEST in end.numbers.values()):
         raise OptionError("endingOffsets", options["endingOffsets"], "cannot be earliest in a batch query")
     if start.kind == end.kind == "offsets" and set(start.numbers) != set(end.numbers):
-        raise OptionError("endingOffsets", options["endingOffsets"], "names other partitions than startingOffsets")
+        raise OptionError("endingOffsets", options["endingOffsets"], "must have the same partitions as startingOffsets")
     for at in start.numbers.keys() & end.numbers.keys():
         if start.kind == end.kind and start.numbers[at] > end.numbers[at] >= 0:
-            raise OptionError("startingOffsets", "", f"begins after endingOffsets ends, in {at}")
+            raise OptionError("startingOffsets", "", f"is after endingOffsets in {at}")

@@ -33,8 +33,8 @@ class DataLossError(ClientError):
 def lost(sentence: str, *, fail: bool) -> None:
     """Raises DataLossError, or logs a warning and lets the query continue."""
     if fail:
-        raise DataLossError(f"{sentence} Set the option failOnDataLoss to false to go on without them.")
-    log.warning("%s The query goes on without them, because failOnDataLoss is false.", sentence)
+        raise DataLossError(f"{sentence} Set the option failOnDataLoss to false to continue without them.")
+    log.warning("%s The query continues without them, because failOnDataLoss is false.", sentence)
 
 
 @dataclass
@@ -96,9 +96,9 @@ def skip_lost(thread: LoopThread, consumer: Consumer, at: TopicPartition, part: 
     position = thread.run(consumer.position(at))
     first = thread.run(consumer.beginning_offsets([at]))[at]
     if first <= position:  # the end moved back: the topic was recreated
-        lost(f"Offset {position} of {at} is not there any more: its log ends before.", fail=fail)
+        lost(f"Offset {position} of {at} no longer exists: its log ends before it.", fail=fail)
         return False
-    lost(f"Records of {at} from offset {position} to {min(first, part.end)} are gone.", fail=fail)
+    lost(f"Records of {at} from offset {position} to {min(first, part.end)} were deleted.", fail=fail)
     if first >= part.end:
         return False
     consumer_at(thread, consumer, at, first)

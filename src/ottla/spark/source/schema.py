@@ -39,12 +39,12 @@ def check_schema(schema: StructType) -> None:
     known = COLUMNS | {"headers": HEADERS_TYPE}
     for column in schema.fields:
         if column.name not in known:
-            raise ColumnError(f"there is no column {column.name}; there are {', '.join(known)}")
+            raise ColumnError(f"there is no column {column.name}; the columns are {', '.join(known)}")
         kind = column.dataType.simpleString()
         if kind != known[column.name]:
             raise ColumnError(f"column {column.name} is of type {known[column.name]}, not {kind}")
     if not schema.fields:
-        raise ColumnError("a schema without columns; there are " + ", ".join(known))
+        raise ColumnError("a schema without columns; the columns are " + ", ".join(known))
 
 
 class RowBatches:

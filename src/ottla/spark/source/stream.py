@@ -89,7 +89,7 @@ class StreamReader(WorkerPickle, DataSourceStreamReader, SupportsTriggerAvailabl
         self._tell_group(begin)
         end = self._target if self._target is not None else self._lookups.latest(self._lookups.partitions())
         if not end:
-            lost(f"{', '.join(start)} is not there any more: what was not read of it is gone.", fail=self._fails)
+            lost(f"{', '.join(start)} no longer exists: its unread records were deleted.", fail=self._fails)
             return start
         self._newest = end
         begin = self._begun(begin, end)
@@ -136,7 +136,7 @@ class StreamReader(WorkerPickle, DataSourceStreamReader, SupportsTriggerAvailabl
         try:
             self._lookups.commit(group, known)
         except ClientError as failure:  # this is only for monitoring; the checkpoint is authoritative
-            log.warning("Group %s is not told how far the query is: %s", group, failure)
+            log.warning("Could not commit the query's offsets to group %s: %s", group, failure)
         self._committed = known
 
     # Tasks.
@@ -161,19 +161,22 @@ class StreamReader(WorkerPickle, DataSourceStreamReader, SupportsTriggerAvailabl
         fail = self._fails
         there = self._lookups.partitions()
         if gone := sorted(map(str, (begin.keys() | end.keys()) - there)):
-            lost(f"{', '.join(gone)} is not there any more: what was not read of it is gone.", fail=fail)
+            lost(f"{', '.join(gone)} no longer exists: its unread records were deleted.", fail=fail)
         first = self._lookups.earliest(sorted(end.keys() & there))
         ranges = []
         for at in sorted(first):
             since, until = begin.get(at), end[at]
             if since is None and first[at] > 0:
-                lost(f"{at} is new to the query, and its records before offset {first[at]} are gone.", fail=fail)
+                lost(f"{at} is new to the query, and its records before offset {first[at]} were deleted.", fail=fail)
             if since is None or since == EARLIEST:
                 since = first[at]
             if until < since and until >= first[at]:
-                lost(f"The log of {at} ended with offset {until}, before {since}, which was read.", fail=fail)
+                lost(
+                    f"The log of {at} ended at offset {until}, before offset {since}, which was already read.",
+                    fail=fail,
+                )
             elif since < first[at] and since < until:
-                lost(f"Records of {at} from offset {since} to {min(first[at], until)} are gone.", fail=fail)
+                lost(f"Records of {at} from offset {since} to {min(first[at], until)} were deleted.", fail=fail)
             ranges.append(OffsetRange(at, max(since, first[at]), until))
         return ranges
 

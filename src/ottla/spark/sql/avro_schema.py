@@ -37,7 +37,7 @@ def avro_columns(text: str) -> tuple[Column, ...]:
     except ValueError as mistake:
         raise SqlError(f"the Avro schema is not JSON: {mistake}") from None
     if not isinstance(schema, dict) or schema.get("type") != "record":
-        raise SqlError('the Avro schema must be of a record: {"type": "record", "name": ..., "fields": [...]}')
+        raise SqlError('the Avro schema must be a record: {"type": "record", "name": ..., "fields": [...]}')
     return tuple(Column(name, kind) for name, kind in _fields(schema, {}))
 
 
@@ -51,7 +51,7 @@ def _fields(record: dict[str, Any], named: dict[str, Any]) -> list[tuple[str, st
     found = []
     for field in fields:
         if not isinstance(field, dict) or "name" not in field or "type" not in field:
-            raise SqlError(f"a field of an Avro schema has a name and a type, not {json.dumps(field)}")
+            raise SqlError(f"a field of an Avro schema needs a name and a type, not {json.dumps(field)}")
         found.append((field["name"], _type(field["type"], named)))
     return found
 
@@ -62,7 +62,7 @@ def _type(schema: Any, named: dict[str, Any]) -> str:
     if isinstance(schema, str):
         return _named(schema, named)
     if not isinstance(schema, dict):
-        raise SqlError(f"{json.dumps(schema)} is no Avro type")
+        raise SqlError(f"{json.dumps(schema)} is not an Avro type")
     found = _logical_type(schema) or _complex_type(schema, named)
     if "name" in schema:
         named[_short_name(schema)] = found
@@ -76,7 +76,7 @@ def _logical_type(schema: dict[str, Any]) -> str | None:
     if logical in _LOGICAL:
         return _LOGICAL[logical]
     if logical is not None and str(logical).startswith("time-"):
-        raise SqlError(f"the Avro type {logical} has no place in Spark; leave its logicalType out to get the number")
+        raise SqlError(f"the Avro type {logical} is not supported by Spark; remove its logicalType to get the number")
     return None
 
 
@@ -103,8 +103,8 @@ def _named(name: str, named: dict[str, Any]) -> str:
     if named.get(short) is not None:
         return str(named[short])
     if short in named:
-        raise SqlError(f"the Avro record {name} is part of itself, which Spark cannot hold")
-    raise SqlError(f"{name} is no Avro type")
+        raise SqlError(f"the Avro record {name} is recursive, which Spark does not support")
+    raise SqlError(f"{name} is not an Avro type")
 
 
 def _union(branches: list[Any], named: dict[str, Any]) -> str:

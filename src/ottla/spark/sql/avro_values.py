@@ -33,7 +33,7 @@ class AvroCodec:
         is_framed = value[:1] == b"\0" and len(value) >= CONFLUENT_PREFIX_BYTES
         if self._framing == "confluent":
             if not is_framed:
-                raise ValueError("the value does not begin with Confluent's zero and schema id")
+                raise ValueError("the value does not start with Confluent's magic byte and schema id")
             return self._record(value[CONFLUENT_PREFIX_BYTES:])
         if is_framed and self._framing == "auto":
             try:
@@ -50,12 +50,12 @@ class AvroCodec:
             found = fastavro.schemaless_reader(stream, self._schema, None)
         except Exception as failure:  # fastavro raises whatever its parser runs into
             raise ValueError(
-                f"the value is not Avro of this schema: {type(failure).__name__} {failure}".strip()
+                f"the value does not match the Avro schema: {type(failure).__name__} {failure}".strip()
             ) from None
         if stream.tell() != len(value):
-            raise ValueError("the value is not Avro of this schema: bytes are left over")
+            raise ValueError("the value does not match the Avro schema: unexpected bytes at the end")
         if not isinstance(found, dict):
-            raise ValueError("the value is no Avro record")
+            raise ValueError("the value is not an Avro record")
         return found
 
     def encode(self, row: dict[str, Any]) -> bytes:
@@ -114,7 +114,7 @@ def _fitting(row: dict[str, Any], kind: Any) -> dict[str, Any]:
     try:
         pa.array([row], kind)
     except (ValueError, TypeError, OverflowError) as failure:
-        return {"row": None, "reason": f"the value does not fit the columns: {failure}"}
+        return {"row": None, "reason": f"the value does not match the columns: {failure}"}
     return row
 
 

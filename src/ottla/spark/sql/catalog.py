@@ -122,7 +122,7 @@ class Catalog:
         try:
             found = json.loads(self._store.read(path))
         except ValueError:
-            raise PipelineError(f"{self.directory}/{path} is damaged: it is no JSON") from None
+            raise PipelineError(f"{self.directory}/{path} is damaged: it is not JSON") from None
         return dict(found)
 
     def _read_all(self, directory: str) -> list[dict[str, object]]:

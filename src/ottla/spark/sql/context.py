@@ -46,7 +46,7 @@ class Context:
         if known is None:
             return infer(self.servers, name, self.dead_letters)
         if known.topic not in brokers.topic_sizes(self.servers):
-            raise SqlError(f"there is no topic {known.topic}, which the stream {known.name} is declared for")
+            raise SqlError(f"the topic {known.topic} of the stream {known.name} does not exist")
         return known
 
     def start_dead_letters(self, definition: Definition, *, once: bool | None = None) -> RunningQuery | None:

@@ -109,7 +109,7 @@ def _parse_json(records: DataFrame, definition: Definition) -> DataFrame:
     times = [
         sf.when(
             sf.col(PARSED)[column.name].isNotNull() & _time(sf.col(PARSED)[column.name], "STRING").isNull(),
-            sf.lit(f"{column.name} is no TIMESTAMP"),
+            sf.lit(f"{column.name} is not a TIMESTAMP"),
         )
         for column in definition.columns
         if row_type(definition, column).upper() in _TIMES
@@ -121,7 +121,7 @@ def _parse_json(records: DataFrame, definition: Definition) -> DataFrame:
         .when(~sf.is_valid_utf8(text), sf.lit("the value is not UTF-8"))
         .when(
             ~text.rlike(r"^\s*\{"),
-            sf.when(not_json, sf.lit("the value is not JSON")).otherwise(sf.lit("the value is no JSON object")),
+            sf.when(not_json, sf.lit("the value is not JSON")).otherwise(sf.lit("the value is not a JSON object")),
         )
         .when(is_more_than_an_object(text), sf.lit("the value is not JSON"))
         .when(
@@ -151,10 +151,10 @@ def _misfit(text: Column, columns: list[DeclaredColumn]) -> Column:
     from pyspark.sql import functions as sf
 
     if len(columns) > COLUMNS_NAMED_MAX:
-        return sf.lit("a field does not fit the type of its column")
+        return sf.lit("a field does not match the type of its column")
     told = [
-        sf.when(_from_json(text, [column])[CORRUPT].isNotNull(), sf.lit(f"{column.name} is no {column.type}"))
+        sf.when(_from_json(text, [column])[CORRUPT].isNotNull(), sf.lit(f"{column.name} is not of type {column.type}"))
         for column in columns
     ]
     found = sf.concat_ws(", ", *told)
-    return sf.when(found != "", found).otherwise(sf.lit("the value does not fit the columns"))
+    return sf.when(found != "", found).otherwise(sf.lit("the value does not match the columns"))

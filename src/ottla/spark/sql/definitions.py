@@ -113,7 +113,7 @@ def declared(statement: CreateStream, text: str, read_file: Callable[[str], str]
     """Returns the definition of a CREATE STREAM. Raises SqlError with the position of an inconsistency."""
     options = statement.options
     if options.get("topic") is None:
-        raise SqlError("WITH (topic = '...') says which topic the stream is", text, statement.position)
+        raise SqlError("the topic of the stream is missing: WITH (topic = '...')", text, statement.position)
     format_ = one_of(options, "format", FORMATS, text)
     schema = _avro_schema(statement, format_, text, read_file)
     columns = _columns(statement, format_, schema, text)
@@ -129,7 +129,7 @@ def declared(statement: CreateStream, text: str, read_file: Callable[[str], str]
     )
     key = options.get("key")
     if key is not None and made.column(key) is None:
-        raise SqlError(f"the key {key} is none of the columns", text, options.positions["key"])
+        raise SqlError(f"the key {key} is not one of the columns", text, options.positions["key"])
     column, delay = _event_time(made, statement, text)
     return _with(made, event_time=column, delay=delay, key=() if key is None else (key,))
 
@@ -144,7 +144,7 @@ def one_of(options: Options, name: str, allowed: tuple[str, ...], text: str) -> 
     """Returns the value of an option. The first allowed value is the default."""
     chosen = (options.get(name) or allowed[0]).lower()
     if chosen not in allowed:
-        raise SqlError(f"{name} is one of {', '.join(allowed)}", text, options.positions.get(name, 0))
+        raise SqlError(f"{name} must be one of {', '.join(allowed)}", text, options.positions.get(name, 0))
     return chosen
 
 
@@ -153,7 +153,7 @@ def _avro_schema(statement: CreateStream, format_: str, text: str, read_file: Ca
     given = [name for name in ("avro_schema", "avro_schema_file") if options.get(name) is not None]
     if format_ != "avro":
         if given:
-            raise SqlError(f"{given[0]} goes with format = 'avro'", text, options.positions[given[0]])
+            raise SqlError(f"{given[0]} needs format = 'avro'", text, options.positions[given[0]])
         return None
     if len(given) != 1:
         raise SqlError("format 'avro' needs avro_schema = '...' or avro_schema_file = '...'", text, statement.position)
@@ -163,7 +163,7 @@ def _avro_schema(statement: CreateStream, format_: str, text: str, read_file: Ca
     try:
         return read_file(path)
     except (OSError, UnicodeDecodeError) as failure:
-        reason = getattr(failure, "strerror", None) or "not a text"
+        reason = getattr(failure, "strerror", None) or "not a text file"
         raise SqlError(f"{path} cannot be read: {reason}", text, options.positions["avro_schema_file"]) from None
 
 
@@ -182,13 +182,15 @@ def _columns(statement: CreateStream, format_: str, schema: str | None, text: st
             raise SqlError("columns are expected: CREATE STREAM name (column type, ...)", text, statement.position)
         taken = next((each for each in columns if each.name.lower() in RECORD_COLUMNS), None)
         if taken is not None:
-            raise SqlError(f"{taken.name} is a column of the record itself", text, taken.position)
+            raise SqlError(
+                f"{taken.name} is the name of a column that every record has; choose another", text, taken.position
+            )
         return columns
     kind = "STRING" if format_ == "string" else "BINARY"
     if len(columns) > 1:
-        raise SqlError(f"format '{format_}' has one column", text, columns[1].position)
+        raise SqlError(f"format '{format_}' allows only one column", text, columns[1].position)
     if columns and columns[0].type.upper() != kind:
-        raise SqlError(f"the column of format '{format_}' is of type {kind}", text, columns[0].position)
+        raise SqlError(f"the column of format '{format_}' must be of type {kind}", text, columns[0].position)
     return columns or (Column("value", kind),)
 
 
@@ -202,16 +204,18 @@ def _event_time(made: Definition, statement: CreateStream, text: str) -> tuple[s
         return default_event_time(made.columns), delay
     column = made.column(named)
     if column is None:
-        raise SqlError(f"the event time {named} is none of the columns", text, where)
+        raise SqlError(f"the event time {named} is not one of the columns", text, where)
     if column.type.upper() not in _TIME_SOURCES:
-        raise SqlError(f"the event time {named} is TIMESTAMP, BIGINT (milliseconds) or STRING (ISO 8601)", text, where)
+        raise SqlError(
+            f"the event time {named} must be TIMESTAMP, BIGINT (milliseconds) or STRING (ISO 8601)", text, where
+        )
     return column.name, delay
 
 
 def check_delay(delay: str, text: str, position: int) -> None:
     """Raises SqlError, with the position in the statement, unless this is a delay such as '30 seconds'."""
     if _DELAY_TEXT.fullmatch(delay) is None:
-        raise SqlError(f"'{delay}' is no delay; write '30 seconds', '1 minute', '2 hours'", text, position)
+        raise SqlError(f"'{delay}' is not a delay; write '30 seconds', '1 minute', '2 hours'", text, position)
 
 
 def default_event_time(columns: tuple[Column, ...]) -> str | None:
@@ -223,4 +227,6 @@ def default_event_time(columns: tuple[Column, ...]) -> str | None:
 def check_query_name(name: str, text: str, position: int) -> None:
     """Raises SqlError if the name is not valid as a directory and as part of a transactional id."""
     if _QUERY_NAME.fullmatch(name) is None or name.startswith("."):
-        raise SqlError(f"{name} is no name for a query: letters, digits, '.', '_' and '-', at most 100", text, position)
+        raise SqlError(
+            f"{name} is not a valid query name: use at most 100 letters, digits, '.', '_' and '-'", text, position
+        )

@@ -64,7 +64,7 @@ def execute(context: Context, statement: Plain, text: str) -> Outcome:
         if statement.if_not_exists and context.catalog.stream(statement.name) is not None:
             known = context.catalog.query(statement.name)
             if known is None or known.normal != statement.normal:
-                return Confirmation(f"{statement.name} is there already")
+                return Confirmation(f"{statement.name} already exists")
         return StartedQueries((start_create(context, statement, text),))
     if isinstance(statement, Insert):
         return StartedQueries((start_insert(context, statement, text),))
@@ -81,14 +81,16 @@ def _declare(context: Context, statement: CreateStream, text: str) -> Confirmati
     check_query_name(statement.name, text, statement.position)
     for column in statement.columns:
         if not is_type(column.type):
-            raise SqlError(f"{column.type} is no type", text, column.position)
+            raise SqlError(f"{column.type} is not a type", text, column.position)
     made = declared(statement, text, lambda path: Path(path).expanduser().read_text(encoding="utf-8"))
     known = context.catalog.stream(statement.name)
     if known is not None:
         return _declared_before(known, made, statement, text)
     if made.topic not in brokers.topic_sizes(context.servers):
         where = statement.options.positions["topic"]
-        raise SqlError(f"there is no topic {made.topic}: `ottla topics create {made.topic}` makes it", text, where)
+        raise SqlError(
+            f"there is no topic {made.topic}; create it with `ottla topics create {made.topic}`", text, where
+        )
     context.catalog.add_stream(made)
     return Confirmation(f"declared stream {made.name}: topic {made.topic}, {made.format}, {len(made.columns)} columns")
 
@@ -96,11 +98,11 @@ def _declare(context: Context, statement: CreateStream, text: str) -> Confirmati
 def _declared_before(known: Definition, made: Definition, statement: CreateStream, text: str) -> Confirmation:
     """Accepts the same statement, with the same content if the schema is in a file."""
     if known == made:
-        return Confirmation(f"stream {known.name} is declared already, in the same words")
+        return Confirmation(f"stream {known.name} is already declared in the same way")
     if statement.if_not_exists:
-        return Confirmation(f"{known.name} is there already")
+        return Confirmation(f"{known.name} already exists")
     raise SqlError(
-        f"{known.name} is there already, and is not the same:\n  {known.statement}\n"
+        f"{known.name} already exists with another definition:\n  {known.statement}\n"
         f"DROP {'TABLE' if known.is_table else 'STREAM'} {known.name} first",
         text,
         statement.position,
@@ -151,7 +153,7 @@ def _describe(context: Context, statement: Describe, text: str) -> Listing:
     if not definition.is_declared:
         notes.append(f"columns inferred from the last values; CREATE STREAM {definition.name} (...) declares them")
     notes.append(
-        f"bad records go to {definition.dead_letters}" if definition.dead_letters else "bad records are left out"
+        f"bad records go to {definition.dead_letters}" if definition.dead_letters else "bad records are skipped"
     )
     if definition.query is not None:
         notes.append(f"filled by: {definition.statement}")
@@ -190,13 +192,13 @@ def _drop(context: Context, statement: Drop, text: str) -> Confirmation:
             running.stop()
     with context.catalog.running("query", name) as is_free:
         if not is_free:
-            raise SqlError(f"another process runs the query {name}; end it first", text, statement.position)
+            raise SqlError(f"another process is running the query {name}; stop it first", text, statement.position)
         if query is not None:
             context.catalog.drop_query(name)
         if kind != "QUERY":
             context.catalog.drop_stream(name)
     topic = query.target.topic if query is not None else stream.topic if stream is not None else ""
-    return Confirmation(f"dropped {kind.lower()} {name}; the topic {topic} stays as it is")
+    return Confirmation(f"dropped {kind.lower()} {name}; the topic {topic} is unchanged")
 
 
 def _resume(context: Context, statement: Resume, text: str) -> StartedQueries:
@@ -204,7 +206,7 @@ def _resume(context: Context, statement: Resume, text: str) -> StartedQueries:
     if statement.name is not None:
         known = [each for each in known if each.name.lower() == (statement.name or "").lower()]
         if not known:
-            raise SqlError(f"there is no query {statement.name}; SHOW QUERIES has all", text, statement.position)
+            raise SqlError(f"there is no query {statement.name}; SHOW QUERIES lists all", text, statement.position)
     started: Sequence[RunningQuery] = []
     for query in known:
         (made,) = parse(query.source)

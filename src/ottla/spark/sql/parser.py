@@ -98,7 +98,7 @@ class _Reader:
         self._at += 1
         after = self._peek()
         if after is not None and after.start == token.end and after.text in (".", "-"):
-            raise self._fail(f"a name with '{after.text}' is written in backticks: `orders{after.text}eu`", token.start)
+            raise self._fail(f"a name with '{after.text}' must be in backticks: `orders{after.text}eu`", token.start)
         if not token.value:
             raise self._fail(f"the name of {what} is empty", token.start)
         return token.value
@@ -139,7 +139,7 @@ class _Reader:
             named = None if self._peek() is None or self._take("ALL") else self._name("a query")
             self._end()
             return Resume(named, position)
-        raise self._fail(f"{first.text} is no statement here; there are {STATEMENTS}")
+        raise self._fail(f"{first.text} is not a supported statement; the statements are {STATEMENTS}")
 
     def _select(self) -> Select:
         """Extracts the text from here to the end."""
@@ -167,10 +167,10 @@ class _Reader:
         if is_query:
             self._expect("AS")
             if watermark is not None:
-                raise self._fail("a watermark belongs to the streams that are read, or into WITH (...)", position)
+                raise self._fail("a watermark must be on the streams that are read, or in WITH (...)", position)
             return CreateAs(name, is_table, options, self._select(), normal, self._source(), position, if_not_exists)
         if is_table:
-            raise self._fail("a table is made by a query: CREATE TABLE name AS SELECT ... GROUP BY ...", position)
+            raise self._fail("a table needs a query: CREATE TABLE name AS SELECT ... GROUP BY ...", position)
         self._end()
         if not columns and options.get("format") is None:
             raise self._fail("columns, or WITH (format = ...), or AS SELECT is expected here")
@@ -226,7 +226,7 @@ class _Reader:
                 columns.append(self._column(columns))
             if self._take_symbol(")"):
                 return tuple(columns), watermark
-            self._expect_symbol(",", "or the bracket's end")
+            self._expect_symbol(",", "or the closing bracket")
 
     def _column(self, before: list[Column]) -> Column:
         position = self._here()
@@ -264,7 +264,7 @@ class _Reader:
             position = self._here()
             name = self._name("an option").lower()
             if name not in known:
-                raise self._fail(f"{name} is no option here; there are {', '.join(known)}", position)
+                raise self._fail(f"{name} is not an option here; the options are {', '.join(known)}", position)
             if name in values:
                 raise self._fail(f"the option {name} is given twice", position)
             self._expect_symbol("=", "options are written name = 'value'")
@@ -272,4 +272,4 @@ class _Reader:
             values[name] = self._text_value(f"the value of {name}")
             if self._take_symbol(")"):
                 return Options(values, positions)
-            self._expect_symbol(",", "or the bracket's end")
+            self._expect_symbol(",", "or the closing bracket")

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ottla.spark.sql.context import Context
 
 WRITTEN_FORMATS = ("json", "string", "bytes")
-_NO_END = "a stream without an end has no order and no LIMIT"
+_NO_END = "an unbounded stream supports no ORDER BY and no LIMIT"
 
 
 def start_create(context: Context, statement: CreateAs, text: str) -> RunningQuery:
@@ -42,10 +42,10 @@ def start_create(context: Context, statement: CreateAs, text: str) -> RunningQue
     check_query_name(statement.name, text, statement.position)
     partitions = statement.options.get("partitions")
     if partitions is not None and (not partitions.isdigit() or int(partitions) < 1):
-        raise SqlError("partitions is a number from 1", text, statement.options.positions["partitions"])
+        raise SqlError("partitions must be a number of at least 1", text, statement.options.positions["partitions"])
     known = _known(context, statement.name, statement.normal, text, statement.position)
     if known is None and (taken := context.catalog.stream(statement.name)) is not None:
-        raise SqlError(f"{taken.name} is declared already; DROP STREAM {taken.name} first", text, statement.position)
+        raise SqlError(f"{taken.name} is already declared; DROP STREAM {taken.name} first", text, statement.position)
     opened = _open(context, statement, text, known)
     shape = shape_of(opened.rows)
     _check_shape(statement, shape, text)
@@ -89,8 +89,8 @@ def _known(context: Context, name: str, normal: str, text: str, position: int) -
     if known is not None and known.normal != normal:
         what = "QUERY" if known.normal.upper().startswith("INSERT") else "TABLE" if known.target.is_table else "STREAM"
         raise SqlError(
-            f"the query {known.name} is there with another statement, and its checkpoint belongs to that:\n"
-            f"  {known.source}\nResume that one, choose another name, or DROP {what} {known.name} to begin anew",
+            f"the query {known.name} already exists with another statement, which its checkpoint belongs to:\n "
+            f" {known.source}\nResume that one, choose another name, or DROP {what} {known.name} to start again",
             text,
             position,
         )
@@ -114,13 +114,13 @@ def _check_shape(statement: CreateAs, shape: Shape, text: str) -> None:
         raise SqlError(_NO_END, text, statement.position)
     if statement.is_table and not shape.is_grouped:
         raise SqlError(
-            "a table has a row for each group: GROUP BY is missing; CREATE STREAM has rows as they come",
+            "a table needs a GROUP BY, because it has one row for each group; use CREATE STREAM for individual rows",
             text,
             statement.position,
         )
     if statement.is_table and not shape.keys:
-        left_out = ", ".join(shape.missing) or "what it is grouped by"
-        raise SqlError(f"the key of a table is what it is grouped by: select {left_out} too", text, statement.position)
+        left_out = ", ".join(shape.missing) or "the grouping columns"
+        raise SqlError(f"the grouping columns are the key of a table: select {left_out} too", text, statement.position)
 
 
 def _check_mode(rows: DataFrame, mode: str, text: str, position: int) -> None:
@@ -143,7 +143,11 @@ def _target(statement: CreateAs, opened: AnalyzedSelect, shape: Shape, text: str
     columns = result_columns(rows)
     key = options.get("key")
     if key is not None and (statement.is_table or key.lower() not in names):
-        why = "of a table is what it is grouped by" if statement.is_table else f"{key} is none of the columns"
+        why = (
+            "of a table always consists of the grouping columns"
+            if statement.is_table
+            else f"{key} is not one of the columns"
+        )
         raise SqlError(f"the key {why}", text, options.positions["key"])
     made = Definition(
         name=statement.name,
@@ -160,7 +164,7 @@ def _target(statement: CreateAs, opened: AnalyzedSelect, shape: Shape, text: str
     check_delay(made.delay, text, options.positions.get("watermark", 0))
     time = options.get("timestamp")
     if time is not None and made.column(time) is None:
-        raise SqlError(f"the event time {time} is none of the columns", text, options.positions["timestamp"])
+        raise SqlError(f"the event time {time} is not one of the columns", text, options.positions["timestamp"])
     try:
         check_single(rows, made.format)
     except SqlError as mistake:
@@ -182,7 +186,7 @@ def _insert_target(context: Context, statement: Insert, opened: AnalyzedSelect, 
     topic = statement.into if declared is None else declared.topic
     if topic not in brokers.topic_sizes(context.servers):
         raise SqlError(
-            f"there is no topic {topic}: `ottla topics create {topic}` makes it, or CREATE STREAM ... AS SELECT",
+            f"there is no topic {topic}; create it with `ottla topics create {topic}` or CREATE STREAM ... AS SELECT",
             text,
             statement.position,
         )
@@ -190,11 +194,11 @@ def _insert_target(context: Context, statement: Insert, opened: AnalyzedSelect, 
         name.lower() for name in (opened.rows.columns if declared is None else (each.name for each in declared.columns))
     ]
     if key is not None and key.lower() not in names:
-        raise SqlError(f"the key {key} is none of the columns", text, options.positions["key"])
+        raise SqlError(f"the key {key} is not one of the columns", text, options.positions["key"])
     keys = () if key is None else (key,)
     if declared is not None:
         if options.get("format") is not None:
-            raise SqlError(f"the format of {declared.name} is declared", text, options.positions["format"])
+            raise SqlError(f"the format of {declared.name} is already declared", text, options.positions["format"])
         return replace(declared, key=keys or declared.key)
     format_ = one_of(options, "format", WRITTEN_FORMATS, text)
     return Definition(statement.into, topic, format_, (), key=keys, is_declared=False)
@@ -231,7 +235,7 @@ def launch(context: Context, query: QueryDefinition, rows: DataFrame, sources: I
     locks = contextlib.ExitStack()
     if not locks.enter_context(context.catalog.running("query", query.name)):
         locks.close()
-        raise SqlError(f"another process runs the query {query.name}")
+        raise SqlError(f"another process is running the query {query.name}")
     target = query.target
     writing = QueryOutput(
         context.servers, target.topic, query.name, context.catalog.checkpoint(query.name), context.every

@@ -74,7 +74,9 @@ def fitted(rows: DataFrame, definition: Definition) -> DataFrame:
     unknown = [name for name in rows.columns if definition.column(name) is None]
     if unknown:
         there = ", ".join(each.name for each in definition.columns)
-        raise SqlError(f"{definition.name} has no column {unknown[0]}; it has {there}. Use AS to name what you select")
+        raise SqlError(
+            f"{definition.name} has no column {unknown[0]}; it has {there}. Use AS to name the selected columns"
+        )
 
     def value(column: DeclaredColumn) -> Column:
         found = _column(column.name) if column.name.lower() in given else sf.lit(None)
@@ -89,7 +91,7 @@ def fitted(rows: DataFrame, definition: Definition) -> DataFrame:
 def check_single(rows: DataFrame, format_: str) -> None:
     """Raises SqlError if the format has one column and the rows have more."""
     if format_ in ("string", "bytes") and len(rows.columns) != 1:
-        raise SqlError(f"format '{format_}' is one column; this SELECT has {len(rows.columns)}")
+        raise SqlError(f"format '{format_}' needs exactly one column; this SELECT has {len(rows.columns)}")
 
 
 def start_appends(records: DataFrame, writing: QueryOutput) -> StreamingQuery:

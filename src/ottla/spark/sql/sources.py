@@ -74,7 +74,7 @@ def infer(servers: str, topic: str, dead_letters: str | None = None) -> Definiti
     Raises SqlError, without a position, if there is no such topic or nothing to infer columns from.
     """
     if topic not in brokers.topic_sizes(servers):
-        raise SqlError(f"there is no stream and no topic {topic}")
+        raise SqlError(f"there is no stream or topic {topic}")
     samples = brokers.sample_values(servers, topic)
     found = infer_columns(samples)
     declare = f"declare it: CREATE STREAM name (column type, ...) WITH (topic = '{topic}', format = ...)"
@@ -83,7 +83,7 @@ def infer(servers: str, topic: str, dead_letters: str | None = None) -> Definiti
     if not found.columns:
         raise SqlError(f"none of the last {len(samples)} values of {topic} is a JSON object; {declare}")
     if found.clash is not None:
-        raise SqlError(f"the fields {' and '.join(found.clash)} of {topic} differ in case only; {declare}")
+        raise SqlError(f"the fields {' and '.join(found.clash)} of {topic} differ only in case; {declare}")
     return Definition(
         name=topic,
         topic=topic,
@@ -134,7 +134,7 @@ class Views:
         position, name = position_of(failure, text), parts[-1]
         if len(parts) > 1:
             whole = ".".join(parts)
-            raise SqlError(f"a name with '.' is written in backticks: `{whole}`", text, position)
+            raise SqlError(f"a name with '.' must be in backticks: `{whole}`", text, position)
         if name in self._sources:
             raise to_sql_error(failure, text) from None
         try:

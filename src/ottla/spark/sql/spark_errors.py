@@ -14,8 +14,8 @@ _PLACE = re.compile(r"\(?line (\d+),? pos (\d+)\)?")
 _CLASS = re.compile(r"^\[[A-Z0-9_.]+\]\s*")
 _STATE = re.compile(r"\s*SQLSTATE: \w+.*$", re.DOTALL)
 _NO_WATERMARK = (
-    "a stream has a result when a group is over, so it is grouped by window(...) of a column with a watermark; "
-    "a table (CREATE TABLE ... AS SELECT, or @pipeline.table) has every change instead"
+    "a stream emits a group only when it is complete, so it must be grouped by window(...) of a column with a "
+    "watermark; use a table (CREATE TABLE ... AS SELECT, or @pipeline.table) to get every change"
 )
 
 
@@ -63,7 +63,7 @@ def sentence_of(failure: PySparkException) -> str:
         near = parameters.get("proposal")
         return f"there is no column {_plain(name)}" + (f"; there are {_plain(near)}" if near else "")
     if condition.startswith("PARSE_SYNTAX_ERROR"):
-        return f"Spark cannot read this at {parameters.get('error', 'its end')}{parameters.get('hint', '')}"
+        return f"Spark cannot parse this at {parameters.get('error', 'its end')}{parameters.get('hint', '')}"
     if condition == "UNRESOLVED_ROUTINE":
         return f"there is no function {_plain(parameters.get('routineName', ''))}"
     text = str(failure)

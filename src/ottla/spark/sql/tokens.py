@@ -69,7 +69,7 @@ _KINDS = {
     "name": Kind.NAME,
     "symbol": Kind.SYMBOL,
 }
-_UNENDED = {"'": "a text", '"': "a text", "`": "a name in backticks"}
+_UNENDED = {"'": "a string", '"': "a string", "`": "a name in backticks"}
 
 
 def tokens_of(text: str, start: int = 0, end: int | None = None) -> list[Token]:
@@ -81,13 +81,13 @@ def _tokens(text: str, position: int, end: int) -> Iterator[Token]:
     while position < end:
         found = _PATTERN.match(text, position, end)
         if found is None or found.lastgroup is None:  # the last alternative matches any character
-            raise SqlError("this cannot be read", text, position)
+            raise SqlError("unexpected character", text, position)
         kind, piece = _KINDS.get(found.lastgroup), found.group()
         if kind is Kind.SYMBOL:
             if piece in _UNENDED:
-                raise SqlError(f"{_UNENDED[piece]} begins here and does not end", text, position)
+                raise SqlError(f"{_UNENDED[piece]} starts here and does not end", text, position)
             if piece == "/" and text.startswith("/*", position):
-                raise SqlError("a comment begins here and does not end", text, position)
+                raise SqlError("a comment starts here and does not end", text, position)
         if kind is not None:
             yield Token(kind, piece, position, found.end())
         position = found.end()

@@ -196,7 +196,7 @@ def test_a_lock_held_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     catalog = SqliteCatalog(path, cluster_id=CLUSTER)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    with pytest.raises(OSError, match="another process holds the metadata") as failure:
+    with pytest.raises(OSError, match="another process has locked the metadata") as failure:
         catalog.put_topic(ORDERS)
     assert failure.value.errno == errno.EBUSY
     other.execute("ROLLBACK")
@@ -227,7 +227,7 @@ def test_a_catalog_of_another_cluster_or_a_newer_version(tmp_path: Path) -> None
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA user_version = 3")
     connection.close()
-    with pytest.raises(OSError, match=r"newer Ottla \(schema 3; this one reads up to 2\)\. Upgrade"):
+    with pytest.raises(OSError, match=r"newer Ottla \(schema 3; this version reads up to 2\)\. Upgrade"):
         SqliteCatalog(path, cluster_id=CLUSTER)
 
 

@@ -266,7 +266,7 @@ def test_a_newer_format_is_refused(any_files: tuple[FileSystem, str]) -> None:
     open_data_directory(files, path, node_id=1)
     text = files.read_file(f"{path}/FORMAT").replace(b"version=1", b"version=2")
     files.replace_file(f"{path}/FORMAT", text)
-    with pytest.raises(UnusableDirectoryError, match=r"newer Ottla \(format 2; this one reads up to 1\)\. Upgrade"):
+    with pytest.raises(UnusableDirectoryError, match=r"newer Ottla \(format 2; this version reads up to 1\)\. Upgrade"):
         open_data_directory(files, path, node_id=1)
     files.replace_file(f"{path}/FORMAT", b"version=1\n")
     with pytest.raises(UnusableDirectoryError, match="is damaged"):

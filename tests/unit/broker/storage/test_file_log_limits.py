@@ -24,7 +24,7 @@ def test_a_disk_that_stands_still_does_not_fill_the_memory(durability: str, queu
     while sum(map(len, taken)) < 4 * 1024 * 1024:
         batch = bench.append(value_bytes=4000)
         if isinstance(batch, Refused):
-            assert "does not keep up" in (batch.message or "")
+            assert "is too slow" in (batch.message or "")
             break
         taken.append(batch)
         bench.settle(1)

@@ -66,7 +66,7 @@ def test_below_the_logs_start_there_is_nothing_to_keep() -> None:
     bench = LogBench("disk")
     bench.fill(batches=10)
     bench.log().advance_start(5, lambda _: None)
-    with pytest.raises(ValueError, match="begins at 5"):
+    with pytest.raises(ValueError, match="starts at 5"):
         Truncation(bench.log(), bench.flusher, 4, lambda _: None).begin()
 
 

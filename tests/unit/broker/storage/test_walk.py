@@ -54,7 +54,7 @@ def test_a_walk_from_the_middle() -> None:
         (0, 0x80, "negative"),
         (7, 0x01, "base offset"),
         (8, 0x80, "too small"),
-        (9, 0x01, "does not fit"),
+        (9, 0x01, "extends past the end"),
         (16, 0x01, "magic"),
         (23, 0x80, "negative"),
     ],

@@ -99,7 +99,7 @@ def test_a_new_epoch_does_not_go_on_with_the_transaction_of_the_old_one() -> Non
     guard = table.begin_verification(1, 1, 0, 0)
     assert isinstance(guard, int)
     refused = table.judge_batch(1, 1, 0, is_transactional=True, guard=guard)
-    assert refused == Refused(ErrorCode.invalid_txn_state, "its transaction before is still open")
+    assert refused == Refused(ErrorCode.invalid_txn_state, "the producer's previous transaction is still open")
 
 
 def test_a_log_that_has_such_batches_all_the_same_is_read() -> None:

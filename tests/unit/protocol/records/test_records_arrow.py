@@ -186,7 +186,7 @@ def test_columns_of_a_wrong_type(columns: dict[str, list[Any]], message: str) ->
 
 
 def test_a_column_that_no_record_has_is_not_lost_silently() -> None:
-    with pytest.raises(ValueError, match="columns partition, vlaue have no place"):
+    with pytest.raises(ValueError, match="unknown columns partition, vlaue;"):
         encoded(pa.table({"vlaue": [b""], "partition": [1]}))
     assert encoded(pa.table({"offset": [77], "value": [b"x"]})) == [Record(0, 42, None, b"x")]
 

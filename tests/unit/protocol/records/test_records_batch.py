@@ -114,7 +114,7 @@ def test_split_leaves_out_what_was_cut() -> None:
 def test_split_refuses_an_impossible_length(length: int) -> None:
     batch = encode_batch([Record(0, 5, b"k", b"v")])
     batch[8:12] = length.to_bytes(4, "big", signed=True)
-    with pytest.raises(CorruptRecords, match="fewer than its header"):
+    with pytest.raises(CorruptRecords, match="smaller than its header"):
         list(split_batches(batch))
 
 

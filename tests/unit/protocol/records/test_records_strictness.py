@@ -142,7 +142,7 @@ def test_the_envelope_is_checked() -> None:
     good = batch_of(GOOD)
     with pytest.raises(CorruptRecords, match="shorter than its header"):
         decode_batch(good[: HEADER_BYTES - 1])
-    with pytest.raises(CorruptRecords, match="says that it has"):
+    with pytest.raises(CorruptRecords, match="its length field says"):
         decode_batch(good + b"\x00")
     with pytest.raises(CorruptRecords, match="checksum"):
         decode_batch(good[:-1] + b"\x01")

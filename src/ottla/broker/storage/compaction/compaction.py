@@ -45,7 +45,7 @@ class CompactionResult(Enum):
     """How a compaction ended."""
 
     DONE = "compacted"
-    VOID = "the log was cut, deleted or has failed meanwhile"
+    VOID = "the log was truncated or deleted, or has failed, during the compaction"
     NO_SPACE = "the disk is full"
     FAILED = "it cannot be compacted"
 
@@ -181,7 +181,7 @@ class Compaction:
             return
         free_bytes = self._files.free_bytes(self.log.directory)
         if free_bytes < sum(segment.appended_end for segment in group) + 2 * RESERVE_BYTES:
-            self._end(CompactionResult.NO_SPACE, "there is no room to write a segment anew")
+            self._end(CompactionResult.NO_SPACE, "there is no space to rewrite a segment")
             return
         log, config = self.log, self.log.config
         created_ms = max(segment.created_ms for segment in group)

@@ -96,7 +96,7 @@ class Compactor:
         sentence = f"{log.directory}: {outcome.ended.value}: {outcome.reason}"
         if self._told.get(log) != sentence:
             self._told[log] = sentence
-            log.shared.report(f"{sentence}. Its records stay as they are; it is tried again")
+            log.shared.report(f"{sentence}. Its records are unchanged; compaction will be retried")
 
 
 def _urgency(plan: Plan) -> tuple[bool, float]:

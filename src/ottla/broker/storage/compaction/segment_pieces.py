@@ -48,7 +48,7 @@ class SegmentPieces:
         header = read_header(head)
         fault = header_fault(header, self.next_offset)
         if fault is None and self._position + header.size_bytes > self._end:
-            fault = f"a batch of {header.size_bytes} bytes does not fit into what is left"
+            fault = f"a batch of {header.size_bytes} bytes extends past the end of the file"
         if fault is not None:
             raise self._uncleanable(fault)
         return self._at_least(header.size_bytes)

@@ -111,7 +111,7 @@ def finish(files: FileSystem, directory: str) -> None:
     if INTENT_FILE in names:
         swap = decode_intent(files.read_file(f"{directory}/{INTENT_FILE}"))
         if swap is None:
-            raise OSError(f"{directory}/{INTENT_FILE} is damaged: nobody knows which segments it replaces")
+            raise OSError(f"{directory}/{INTENT_FILE} is damaged, so the segments that it replaces are unknown")
         perform(files, directory, swap)
         names = files.list_dir(directory)
     for name in names:
@@ -127,7 +127,7 @@ def _demand_size(files: FileSystem, path: str, size_bytes: int) -> None:
     finally:
         file.close()
     if found_bytes != size_bytes:
-        raise OSError(f"{path} has {found_bytes} bytes, but the segment that is to be there has {size_bytes}")
+        raise OSError(f"{path} has {found_bytes} bytes, expected {size_bytes}")
 
 
 def _remove(files: FileSystem, path: str) -> None:

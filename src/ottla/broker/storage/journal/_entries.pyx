@@ -39,10 +39,10 @@ def pack_appends_into(bytearray into not None, Py_ssize_t at, bytes packed_key n
     if at < 0 or at + len(batches) * ENTRY_BYTES > PyByteArray_GET_SIZE(into):
         raise ValueError("the entries do not fit")
     if PyBytes_GET_SIZE(packed_key) != KEY_BYTES:
-        raise ValueError("a packed key has 24 bytes")
+        raise ValueError("a packed key must have 24 bytes")
     for view in batches:
         if not PyMemoryView_Check(view):
-            raise TypeError("a batch is a memoryview")
+            raise TypeError("a batch must be a memoryview")
         batch = PyMemoryView_GET_BUFFER(view)
         if batch.len < BATCH_HEADER_BYTES:
             raise ValueError("a batch is shorter than its header")

@@ -96,7 +96,7 @@ class Group:
             try:
                 log.on_journaled(end_offset)
             except Exception:
-                _log.exception("a log failed to take notice of its journaled end %d", end_offset)
+                _log.exception("a log's callback for its durable end %d failed", end_offset)
         _call_all(self.durables, None)
 
     def fail(self, error: OSError, told: set[JournaledLog]) -> None:
@@ -109,7 +109,7 @@ class Group:
             try:
                 log.on_journal_failed(error)
             except Exception:
-                _log.exception("a log failed to take notice of the journal's failure")
+                _log.exception("a log's callback for the journal failure failed")
         _call_all(self.durables, error)
 
 

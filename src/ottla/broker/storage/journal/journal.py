@@ -153,7 +153,9 @@ class Journal:
         size_bytes = len(batch)
         base_offset, batch_length, leader_epoch, _magic, crc, _attributes, last_offset_delta = header[:7]
         if size_bytes != batch_length + LOG_OVERHEAD_BYTES:
-            raise ValueError(f"a batch of {size_bytes} bytes whose header says {batch_length + LOG_OVERHEAD_BYTES}")
+            raise ValueError(
+                f"a batch of {size_bytes} bytes has a header that says {batch_length + LOG_OVERHEAD_BYTES}"
+            )
         group = self._open
         at = group.at
         if at > group.at_max or at + group.payload_bytes + size_bytes > self._group_bytes_max - ENTRY_BYTES:
@@ -194,7 +196,7 @@ class Journal:
     def append_mutation(self, log: JournaledLog, kind: Mutation, offset: int, durable: Durable) -> None:
         """Journals a truncation, a new log start or a deletion. `durable` is called when it is on stable storage."""
         if kind is Mutation.APPEND:
-            raise ValueError("batches are appended with append_batch")
+            raise ValueError("append batches with append_batch")
         group = self._open
         if group.at > group.at_max or group.size_bytes > self._group_bytes_max - ENTRY_BYTES:
             group = self._group_for(0)
@@ -225,7 +227,7 @@ class Journal:
     def release(self, sequence: int) -> None:
         """Releases space. A checkpoint with this sequence is durable, so files with nothing above it are reused."""
         if sequence > self.durable_sequence:
-            raise ValueError(f"sequence {sequence} was not written yet, {self.durable_sequence} is the last")
+            raise ValueError(f"sequence {sequence} is not durable yet; the last durable one is {self.durable_sequence}")
         self.released_sequence = max(self.released_sequence, sequence)
         self._ring.release(sequence)
         self._on_space()
@@ -327,12 +329,12 @@ class Journal:
         stats.groups_by_entries[group.entry_count.bit_length()] += 1
 
     def _fail(self, error: OSError, group: Group) -> None:
-        _log.error("the journal failed, the logs that it makes durable take no more writes: %s", error)
+        _log.error("the journal failed; logs of the class disk accept no more records: %s", error)
         self.failed = error
         try:
             self._on_failed(error)
         except Exception:
-            _log.exception("the callback of the journal's failure failed")
+            _log.exception("the callback for the journal failure failed")
         self._waiting.extendleft(reversed([group, *(behind for behind, _, _ in self._in_flight)]))
         self._in_flight.clear()  # the disk's queue has ended and writes none of them
         self._fail_all(error)

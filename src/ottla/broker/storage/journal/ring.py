@@ -221,7 +221,9 @@ class Ring:
         if self._closed:
             return
         if not self._growth_failed:
-            _log.warning("the journal stays at %d bytes, a new file failed: %s", self.total_bytes, error)
+            _log.warning(
+                "the journal stays at %d bytes because a new file could not be created: %s", self.total_bytes, error
+            )
         self._growth_failed = True
         self._retry = self._clock.call_later(_RETRY_MS, self._retry_growth)
 
@@ -243,4 +245,4 @@ def _ignore() -> None: ...
 
 def _log_failed_removal(_result: None, error: BaseException | None) -> None:
     if error is not None:
-        _log.warning("a journal file that is not needed any more could not be removed: %s", error)
+        _log.warning("could not remove an unused journal file: %s", error)

@@ -78,7 +78,7 @@ class BatchWalk:
             header = read_header(head)
             fault = header_fault(header, self.next_offset)
             if fault is None and self.position + header.size_bytes > self._end:
-                fault = f"a batch of {header.size_bytes} bytes does not fit into what is left"
+                fault = f"a batch of {header.size_bytes} bytes extends past the end of the file"
             if fault is None and self._verify:
                 head = self._bytes(header.size_bytes)
                 if head is None:

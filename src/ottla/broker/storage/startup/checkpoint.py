@@ -64,7 +64,7 @@ def decode_checkpoint(data: bytes) -> Checkpoint:
         raise CheckpointDamagedError("the checkpoint file is too short")
     magic, version, crc, released, count = _HEAD.unpack_from(data)
     if magic != _MAGIC or version != _VERSION:
-        raise CheckpointDamagedError("the checkpoint file does not begin as one")
+        raise CheckpointDamagedError("the checkpoint file has an unknown format or version")
     if len(data) != _HEAD.size + count * _ENTRY.size or crc32c.crc32c(data[_CRC_FROM:]) != crc:
         raise CheckpointDamagedError("the checkpoint file does not match its CRC")
     checkpoint = Checkpoint(released)

@@ -31,7 +31,7 @@ def distrust_epochs_above(log: AnyLog, leader_epoch: int) -> None:
     in memory has learned none."""
     if isinstance(log, MemoryLog) or log.epochs.latest <= leader_epoch:
         return
-    reason = f"leader epoch {log.epochs.latest} has not come yet, it is {leader_epoch}"
+    reason = f"leader epoch {log.epochs.latest} is in the future; the current one is {leader_epoch}"
     begin = log.end_offset
     while log.epochs.latest > leader_epoch:
         begin = log.epochs.start_of(log.epochs.latest)

@@ -282,7 +282,8 @@ def _keep_rest_apart(opening: LogOpenContext, segment: Segment, size: int, reaso
     files.replace_file(path, segment.file.read_at(segment.appended_end, size - segment.appended_end))
     opening.shared.report(
         f"{segment.path} is damaged at position {segment.appended_end}, offset {segment.end_offset}: {reason}. "
-        f"Intact batches follow the damage; they and it are kept in {path}, and the log goes on before it."
+        f"The damaged part and the intact batches after it are kept in {path}; the log continues from before "
+        "the damage."
     )
 
 
@@ -290,7 +291,7 @@ def _set_apart(opening: LogOpenContext, segment: Segment) -> None:
     files = opening.shared.disk.files
     if segment.file.size() > 0:
         files.rename(segment.path, segment.path + DAMAGED_SUFFIX)
-        opening.shared.report(f"{segment.path} follows a damaged segment: kept as {segment.path}{DAMAGED_SUFFIX}")
+        opening.shared.report(f"{segment.path} follows a damaged segment; it is kept as {segment.path}{DAMAGED_SUFFIX}")
     else:
         files.remove(segment.path)
     segment.close()
@@ -399,7 +400,7 @@ def _read_state(opening: LogOpenContext) -> LogState:
         return LogState()
     state = decode_state(files.read_file(path))
     if state is None:
-        opening.shared.report(f"{path} is damaged: leader epochs and producers are learned again from the segments")
+        opening.shared.report(f"{path} is damaged; leader epochs and producer states are rebuilt from the segments")
         return LogState()
     return state
 

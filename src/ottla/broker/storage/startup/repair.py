@@ -38,7 +38,7 @@ class Repair:
             return
         self._running = True
         log = self._log
-        log.shared.report(f"{log.directory}: a segment failed ({error}); it is written anew from the journal")
+        log.shared.report(f"{log.directory}: a segment failed ({error}); rewriting it from the journal")
         log.writer.freeze()
         self._rewrite()
 

@@ -50,7 +50,7 @@ class Replay:
             for _, header, batch in read_rescued(self._files, rescued):
                 self._take_batch(log, header, batch)
             if log.end_offset < rescued.end_offset:
-                reason = f"{rescued.path} does not read back up to its end"
+                reason = f"{rescued.path} could not be read back to its end"
                 go_on_above(log, damage_at_end(log, log.end_offset, rescued.end_offset, reason))
                 self.replayed.logs.add(log.key)
 

@@ -102,7 +102,9 @@ def batches_between(entries: Iterable[JournalEntry], key: LogKey, first: int, en
         yield entry.batch
         next_offset = entry.header.next_offset
     if next_offset != end:
-        raise OSError(f"the journal has offsets {first} to {next_offset - 1}, and {end - 1} was acknowledged")
+        raise OSError(
+            f"the journal has offsets {first} to {next_offset - 1}, but offsets up to {end - 1} were acknowledged"
+        )
 
 
 def standing_entries(read: Callable[[], Iterator[JournalEntry]]) -> Iterator[JournalEntry]:
@@ -143,14 +145,14 @@ class Rescue:
                 self._ends[log.key] = end_offset
                 self._told.discard(log.key)
                 self._shared.report(
-                    f"{log.directory}: what only the journal had of it is in {directory} now, "
-                    "from where the next start takes it back"
+                    f"{log.directory}: the records that only the journal had were copied to {directory}; the "
+                    "next start restores them"
                 )
             elif log.key not in self._told:
                 self._told.add(log.key)
                 self._shared.report(
-                    f"{log.directory}: what the journal has of it could not be copied to {directory}, "
-                    f"so it keeps its space in the journal; it is tried again: {error}"
+                    f"{log.directory}: could not copy the records in the journal to {directory}, will retry; "
+                    f"they keep their space in the journal: {error}"
                 )
             done(error)
 

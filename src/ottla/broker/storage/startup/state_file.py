@@ -64,7 +64,7 @@ def encode_state(
 
 def _encode_transactions(offset: int, transactions: PartitionTransactions) -> bytes:
     table = encode_snapshot(transactions, offset)
-    assert table is not None, "asked before whether it can be told"
+    assert table is not None, "the caller checks that the state can be encoded"
     return _LENGTH.pack(len(table)) + table + transactions.aborted.encode(0, offset)
 
 

@@ -133,7 +133,7 @@ def test_a_file_is_used_again_only_when_all_of_it_is_released() -> None:
 def test_only_what_is_durable_can_be_released() -> None:
     world, log = World(), Log(0)
     world.append(log)
-    with pytest.raises(ValueError, match="not written"):
+    with pytest.raises(ValueError, match="not durable"):
         world.journal.release(1)
     world.run()
     world.journal.release(1)
