@@ -308,7 +308,7 @@ def _parse(settings: BrokerSettings) -> BrokerConfig:
         properties["ottla.durability"] = settings.storage.value
     config = parse_broker_config(properties)
     if isinstance(config, Refused):
-        raise BadSettingsError(config.message or "a setting is not valid")
+        raise BadSettingsError(config.message or "invalid setting")
     return config
 
 

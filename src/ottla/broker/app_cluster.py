@@ -100,7 +100,7 @@ class ClusterStart:
             await self._cluster.join(start)
         except BrokerIdInUseError as failure:
             raise BadCoordinationError(
-                f"node.id={config.node_id} is in use. {failure} Give this broker another node.id, or stop that one."
+                f"node.id={config.node_id} is in use. {failure} Choose another node.id, or stop the other broker."
             ) from failure
 
 

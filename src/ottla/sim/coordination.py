@@ -348,7 +348,7 @@ class SimCoordinationClient:
         if self._closed:
             raise UnavailableError("the coordination client is closed")
         request = SimRequest(self, serve)
-        timer = self.clock.call_later(self._request_timeout_ms, partial(request.give_up, "no answer in time"))
+        timer = self.clock.call_later(self._request_timeout_ms, partial(request.give_up, "timed out"))
         try:
             if not self.store.reaches(self) and self.store.rng.random() < 0.5:
                 request.refuse()  # no connection; otherwise it is sent into a connection not yet known to be dead

@@ -95,7 +95,7 @@ class ClusterAdmin(TopicAdmin):
                 return outcome
             await self._membership.seen(outcome)
             created = context.topics.by_id(state.id)
-            return created or Refused(ErrorCode.unknown_topic_or_partition, f"Topic '{name}' was deleted at once.")
+            return created or Refused(ErrorCode.unknown_topic_or_partition, f"Topic '{name}' was deleted concurrently.")
         return _busy(f"topic '{name}' could not be created")
 
     def _place(
@@ -148,7 +148,7 @@ class ClusterAdmin(TopicAdmin):
             refused = check_new_count(state, total) or _check_count(total)
             added = range(state.partition_count, total)
             if refused is None and assignment is not None and len(assignment) != len(added):
-                refused = _busy(f"topic '{topic.name}' got partitions meanwhile, and could not be changed")
+                refused = _busy(f"topic '{topic.name}' got partitions concurrently")
             placed = refused or self._place(added, self._target_factor(topic), state, assignment)
             if isinstance(placed, Refused):
                 return placed
@@ -206,7 +206,7 @@ class ClusterAdmin(TopicAdmin):
             if outcome is not None:
                 await self._membership.seen(outcome)
                 return None
-        return _busy("the change met others, again and again")
+        return _busy("the settings could not be changed")
 
     async def _commit(self, write: Write) -> Revision | Refused | None:
         try:
@@ -214,7 +214,7 @@ class ClusterAdmin(TopicAdmin):
         except UnavailableError as error:
             return Refused(ErrorCode.coordinator_not_available, f"the coordination store is not available: {error}")
         except OutcomeUnknownError:
-            return Refused(ErrorCode.request_timed_out, "the coordination store did not say whether it was done")
+            return Refused(ErrorCode.request_timed_out, "the outcome of the write to the coordination store is unknown")
         if revision is None:
             # The image is behind and has to catch up before a retry can succeed.
             await self._membership.refresh()
@@ -234,7 +234,8 @@ def _check_one(overrides: Mapping[str, str]) -> Refused | None:
     """Refuses settings that must not differ between brokers, because they decide together what counts as in sync."""
     for name in overrides:
         if name in ("min.insync.replicas", "unclean.leader.election.enable"):
-            return Refused(ErrorCode.invalid_config, f"{name} is the same for all brokers: set it for all, or a topic.")
+            why = f"{name} must be the same on all brokers; set it as the cluster default or for a topic."
+            return Refused(ErrorCode.invalid_config, why)
     return None
 
 
@@ -243,4 +244,4 @@ def _not_a_member() -> Refused:
 
 
 def _busy(what: str) -> Refused:
-    return Refused(ErrorCode.request_timed_out, f"{what}: others changed the same, again and again; try again")
+    return Refused(ErrorCode.request_timed_out, f"{what}: repeated conflicts with concurrent changes; retry")

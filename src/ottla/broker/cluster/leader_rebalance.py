@@ -43,7 +43,7 @@ class LeaderRebalance:
             if self._controller.entry is not None:
                 wanted = imbalanced(self._membership.image, self._percent_max)
                 if wanted:
-                    log.info("%d partition(s) should have another leader", len(wanted))
+                    log.info("moving %d partition(s) to their preferred leader", len(wanted))
                     self._controller.prefer(wanted)
         finally:
             self.start()

@@ -132,7 +132,7 @@ class Membership:
             for other in self._tasks:
                 other.cancel()
             self._lose()
-            message = "this broker follows its cluster no more: restart it"
+            message = "this broker no longer follows the cluster state; restart it"
             task.get_loop().call_exception_handler({"message": message, "exception": fault, "task": task})
 
     async def leave(self) -> None:
@@ -210,7 +210,7 @@ class Membership:
             try:
                 await self.lease.renew()
             except (UnavailableError, OutcomeUnknownError) as error:
-                log.warning("the lease could not be renewed: %s", error)
+                log.warning("could not renew the lease: %s", error)
             if self.lease.is_alive(self._clock.monotonic_ms()) and self.registration is not None:
                 self._arm()
             else:
@@ -272,7 +272,7 @@ class Membership:
             try:
                 await self._watch()
             except UnavailableError as error:
-                log.warning("the coordination store cannot be watched: %s", error)
+                log.warning("could not watch the coordination store: %s", error)
                 await sleep(self._clock, RETRY_MS)
             await self._until_available(self._reload)
 
@@ -332,4 +332,4 @@ async def _give_back(lease: Lease) -> None:
     try:
         await lease.revoke()
     except (UnavailableError, OutcomeUnknownError) as error:
-        log.warning("the lease could not be given back, it ends by itself: %s", error)
+        log.warning("could not revoke the lease; it will expire: %s", error)

@@ -70,9 +70,10 @@ class ControllerPartitionAdmin:
             except UnavailableError as error:
                 return Refused(ErrorCode.coordinator_not_available, str(error))
             except OutcomeUnknownError:
-                return Refused(ErrorCode.request_timed_out, "the coordination store did not say whether it was done")
+                why = "the outcome of the write to the coordination store is unknown"
+                return Refused(ErrorCode.request_timed_out, why)
             if revision is None:
-                return Refused(ErrorCode.request_timed_out, "something changed meanwhile: ask again")
+                return Refused(ErrorCode.request_timed_out, "the metadata changed concurrently; retry")
             await membership.seen(revision)
         return {(named.topic, named.partition): refused for named, refused in outcomes.refused.items()}
 

@@ -166,7 +166,7 @@ class ReplicaFetcher:
         connection, self.connection = self.connection, None
         self._reports.connection = None
         if connection is not None:
-            connection.end(ConnectionLostError("the replica fetcher needs another connection"))
+            connection.end(ConnectionLostError("the replica fetcher is reconnecting"))
 
     async def _fetch_on(self, connection: Connection) -> None:
         """Sends requests until a new connection is needed."""

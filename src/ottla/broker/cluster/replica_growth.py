@@ -90,13 +90,13 @@ class ReplicaGrowth:
         if not targets:
             await self._finish(topic, factor, plan)
             return
-        log.info("%s gets the replicas that it lacks: %d partition(s) are reassigned", topic.name, len(targets))
+        log.info("%s: adding missing replicas: reassigning %d partition(s)", topic.name, len(targets))
         answers = await self._partition_admin.reassign({(at.topic, at.partition): to for at, to in targets.items()})
         refusals = (
             [answers] if isinstance(answers, Refused) else [each for each in answers.values() if each is not None]
         )
         if refusals:
-            log.warning("%s does not get the replicas that it lacks: %s", topic.name, refusals[0].message)
+            log.warning("%s: could not add missing replicas: %s", topic.name, refusals[0].message)
 
     async def _finish(self, topic: TopicState, factor: int, plan: TopicPlan) -> None:
         wanted, current = plan.configs(factor).get(MIN_INSYNC_REPLICAS), topic.configs.get(MIN_INSYNC_REPLICAS)

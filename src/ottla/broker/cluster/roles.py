@@ -112,7 +112,7 @@ class PartitionRoles(PartitionEvents):
         )
         partition.lead(leading, state.leader_epoch)
         partition.placement.state_version = found.version
-        log.info("%s-%d: leads in epoch %d", partition.topic.name, partition.index, state.leader_epoch)
+        log.info("%s-%d: became leader in epoch %d", partition.topic.name, partition.index, state.leader_epoch)
         partition.on_watermark()
 
     def _follow(self, partition: Partition, state: PartitionState) -> None:
@@ -137,7 +137,8 @@ class PartitionRoles(PartitionEvents):
         partition.follow(following, state.leader_epoch)
         if _is_damaged(partition) and self._is_known_as_damaged(partition) and not partition.log.truncating:
             assert partition.following is not None
-            log.warning("%s-%d: damaged here, built anew from its leader", partition.topic.name, partition.index)
+            name = f"{partition.topic.name}-{partition.index}"
+            log.warning("%s: the local log is damaged; rebuilding it from the leader", name)
             partition.following.rebuild(partition.log.start_offset)
         self.fetchers.follow(partition, registration)
 
@@ -203,7 +204,7 @@ class PartitionRoles(PartitionEvents):
         unknown = [each for each in unknown if self._others_are_in_sync(each.topic.config.durability)]
         if unknown and self._membership.registration is not None:
             names = ", ".join(f"{each.topic.name}-{each.index}" for each in unknown)
-            log.error("%s: damaged here; this broker gives its leaderships up and begins anew", names)
+            log.error("%s: the local logs are damaged; giving up leadership and rebuilding them", names)
             self._membership.start_over()
 
     # -- flushes and ISRs -------------------------------------------------------------------------------------

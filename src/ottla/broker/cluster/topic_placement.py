@@ -93,7 +93,7 @@ class TopicPlacement:
         if known == self._context.dynamic_overrides:
             return
         if isinstance(with_overrides(self._context.static_config, known), Refused):
-            log.error("the dynamic configurations %s are not valid for this broker: they are not used", known)
+            log.error("the dynamic configurations %s are invalid for this broker; ignored", known)
             return
         self._configs.apply_dynamic(known)
 

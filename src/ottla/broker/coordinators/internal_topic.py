@@ -106,9 +106,9 @@ class InternalTopic:
         if brokers != self._brokers:
             self._brokers, self._brokers_since_ms = brokers, now_ms
         if len(brokers) < needed:
-            condition = f"once {needed} brokers are there, a majority of {plan.replication_factor_key}"
+            condition = f"once {needed} brokers have joined, a majority of {plan.replication_factor_key}"
         elif now_ms - self._brokers_since_ms < SETTLED_AFTER_MS:
-            condition = f"on these if no other one joins within {SETTLED_AFTER_MS / 1000:g} s"
+            condition = f"on the current brokers if no other joins within {SETTLED_AFTER_MS / 1000:g} s"
         else:
             return len(brokers)
         # Use the wording of Metadata, which creates the topic too.

@@ -166,7 +166,7 @@ class LedShard(ABC):
             if problem is None and self.is_current and self.state is State.LOADING:
                 self._serve()
             else:
-                self.end(problem or "it is led no more")
+                self.end(problem or "this broker no longer leads it")
         except Exception:
             log.exception("%s could not be loaded", self.name)
             self.end("it could not be loaded")
@@ -224,10 +224,10 @@ class LedShard(ABC):
             log.exception("%s: a step failed", self.name)
             if asking is not None:
                 self._answer(asking, Refused(ErrorCode.unknown_server_error))
-            self.end("a step failed, so what the machine knows may be more than what its log says")
+            self.end("a step failed, so the state may be ahead of its log")
             return
         if refused is not None:
-            self.end(f"its log did not take a record: {refused.message or refused.error.name}")
+            self.end(f"its log rejected a record: {refused.message or refused.error.name}")
             return
         self._let_go(step.answers)
         self._deadline_ms = step.deadline_ms
@@ -271,7 +271,7 @@ class LedShard(ABC):
             for ticket, _ in answers:
                 self._answer(ticket, Refused(ErrorCode.coordinator_not_available, "not enough replicas are in sync"))
         else:
-            self.end(f"what was appended is not acknowledged: {error.name}")
+            self.end(f"the append was not acknowledged: {error.name}")
 
     def _answer(self, ticket: Ticket, reply: Any) -> None:
         self._waiting.pop(ticket, None)
@@ -291,7 +291,7 @@ class LedShard(ABC):
     def _refusal(self) -> Refused | None:
         """Returns the reason why no step can be taken now. The machine's clock stands still while there is one."""
         if not self.is_current:
-            self.end("it is led no more")
+            self.end("this broker no longer leads it")
             return Refused(ErrorCode.not_coordinator)
         refused = self._obstacle()
         now_ms = self._clock.monotonic_ms()
@@ -308,7 +308,7 @@ class LedShard(ABC):
 
     def _refusal_of_read(self) -> Refused | None:
         if not self.is_current:
-            self.end("it is led no more")
+            self.end("this broker no longer leads it")
             return Refused(ErrorCode.not_coordinator)
         if self.partition.log.end_offset <= self.partition.high_watermark:
             return None

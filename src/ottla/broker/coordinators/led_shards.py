@@ -100,7 +100,7 @@ class LedShards(ABC, Generic[ShardT]):
             return
         shard = self._shards.get(partition.index)
         if shard is not None and (shard.partition is not partition or not shard.is_current):
-            shard.end("it is led no more, or anew")
+            shard.end("its leadership ended or changed")
         self._lead(partition)
 
     def stop(self) -> None:

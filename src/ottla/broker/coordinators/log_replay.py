@@ -103,6 +103,6 @@ def _records(batch: Batch, machine: Replayable, from_offset: int) -> Iterator[Re
 def _report(partition: Partition, machine: Replayable) -> None:
     name = f"{partition.topic.name}-{partition.index}"
     for why in machine.unreadable:
-        log.error("%s holds something that cannot be read: %s", name, why)
+        log.error("%s contains an unreadable record: %s", name, why)
     if machine.skipped:
         log.warning("%s holds records of kinds that are not known here: %s", name, dict(machine.skipped))

@@ -147,4 +147,4 @@ class Peer(Generic[ItemT, OutcomeT]):
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            connection.end(ConnectionLostError("another connection is needed"))
+            connection.end(ConnectionLostError("reconnecting"))

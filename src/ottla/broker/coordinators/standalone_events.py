@@ -17,4 +17,4 @@ class StandaloneEvents(PartitionEvents):
         self._failed(partition)
 
     def on_follower_acknowledged(self, partition: Partition) -> None:
-        raise AssertionError("a broker that is alone follows nobody")
+        raise AssertionError("a standalone broker has no leader to follow")

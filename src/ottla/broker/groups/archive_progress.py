@@ -63,7 +63,7 @@ async def _exchange(connection: Connection, items: Sequence[ProgressQuery]) -> l
         for group, topics in wanted.items()
     ]
     body = {"groups": groups, "require_stable": False}
-    answer = await call(connection, OFFSET_FETCH, body, what="asking how far topics are archived")
+    answer = await call(connection, OFFSET_FETCH, body, what="fetching the offsets of the archive's group")
     found = {
         ProgressQuery(group.group_id, topic.name, int(each.partition_index)): int(each.committed_offset)
         for group in answer.groups

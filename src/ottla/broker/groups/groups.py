@@ -95,7 +95,7 @@ class Groups(LedShards[LedShard]):
                 await sleep(self._clock, pause_ms)
                 return Refused(error), False
             if error is not ErrorCode.none:
-                return Refused(error, "the transaction's coordinator says so"), True
+                return Refused(error, "rejected by the transaction coordinator"), True
         outcome: Reply | Refused = await self.ask(GuardedCommit(commit, guard, transaction_version), commit.group)
         has_lost_guard = isinstance(outcome, Refused) and outcome.error is ErrorCode.invalid_txn_state
         return outcome, transaction_version < 2 or not has_lost_guard

@@ -183,7 +183,12 @@ class FollowerPartition:
     def _report_truncation(self, target: int) -> None:
         topic, index, end = self._partition.topic.name, self._partition.index, self._partition.log.end_offset
         log.info(
-            "%s-%d: cut from %d to %d, as the leader of epoch %d has it", topic, index, end, target, self.leader_epoch
+            "%s-%d: truncated from %d to %d to match the leader of epoch %d",
+            topic,
+            index,
+            end,
+            target,
+            self.leader_epoch,
         )
 
     def rebuild(self, start_offset: int) -> None:

@@ -151,7 +151,7 @@ class Partition:
         if self.topic.internal:
             return Refused(ErrorCode.invalid_topic_exception, f"Cannot append to internal topic {self.topic.name}.")
         if log.producers.writer_epoch and not guarded.is_writer:
-            return Refused(ErrorCode.policy_violation, "The log has a single writer, by the append stream (Fence).")
+            return Refused(ErrorCode.policy_violation, "The log is fenced by a single writer of the append stream.")
         admitted = admit(records, log.config, now_ms)
         if isinstance(admitted, Refused):
             return admitted

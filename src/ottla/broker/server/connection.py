@@ -35,7 +35,7 @@ _COROUTINE, _INFLIGHT, _WRITING, _BACKLOG = 1, 2, 4, 8
 GATHERED_BYTES_MAX = 1024 * 1024
 """Large frames that have already arrived are read up to this size and handled together: each read of 128 KB, and each
 iteration of the event loop in between, evicts the interpreter from the processor's cache."""
-MEMORY_USED_UP = "was closed: the memory for requests is used up (queued.max.request.bytes)"
+MEMORY_USED_UP = "closed: request memory exhausted (queued.max.request.bytes)"
 
 Slot = Buffers | RunReplies | Later | asyncio.Task[Buffers | None]
 """A reply or the replies to a run, available now or later."""

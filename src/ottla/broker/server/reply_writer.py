@@ -67,7 +67,7 @@ class ReplyWriter:
             else:
                 self._transport.writelines(unsent)
         except Exception as error:
-            log.debug("peer %s went away while a reply was written: %s", self._peer, error)
+            log.debug("peer %s disconnected during a response: %s", self._peer, error)
             self.abort()
 
     def flush_soon(self) -> None:

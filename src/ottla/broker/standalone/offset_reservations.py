@@ -53,7 +53,7 @@ class OffsetReservations:
             try:
                 self._context.store.with_reserve(lambda: self._catalog.blocking.reserve_offsets(ends))
             except OSError as error:
-                self._context.shared.report(f"memory topics take no records yet: {error}")
+                self._context.shared.report(f"memory topics do not accept records yet: {error}")
                 return
             _grant(wanted)
 

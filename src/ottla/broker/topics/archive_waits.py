@@ -148,4 +148,4 @@ def _below_start(partition: Partition, found: list[Segment], expired: Sequence[S
 
 def _report_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and task.exception() is not None:
-        log.error("how far a topic is archived could not be asked", exc_info=task.exception())
+        log.error("could not query the archive's progress", exc_info=task.exception())

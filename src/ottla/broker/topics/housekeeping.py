@@ -163,7 +163,7 @@ class Housekeeping:
         def taken(held: bool | None, error: BaseException | None) -> None:
             self._taking_reserve = False
             if held:
-                self._context.shared.report("there is space on the disk again: writes go on")
+                self._context.shared.report("disk space is available again; writes resume")
 
         self._context.shared.disk.sync_queue.call(reserve.hold, taken)
 

@@ -100,13 +100,13 @@ class LogRecovery:
         if not self._has_checkpoint:
             self._trust_checkpoint = not self._files.list_dir(self._places.logs)
             if not self._trust_checkpoint:
-                self._shared.report(f"{path} is missing: every segment is read and verified instead")
+                self._shared.report(f"{path} is missing: verifying every segment")
             return
         try:
             self._checkpoint = decode_checkpoint(self._files.read_file(path))
         except CheckpointDamagedError as damage:
             self._trust_checkpoint = False
-            self._shared.report(f"{path}: {damage}: every segment is read and verified instead")
+            self._shared.report(f"{path}: {damage}: verifying every segment")
 
     def _open(self, key: LogKey, config: TopicConfig) -> FileLog:
         return open_file_log(

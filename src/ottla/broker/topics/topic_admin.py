@@ -81,7 +81,7 @@ class TopicAdmin(ABC):
         """Increases a topic's number of partitions. An assignment lists the replicas of each new partition."""
         if topic.internal:
             what = "group" if topic.name == "__consumer_offsets" else "transactional id"
-            why = f"The place of a {what} in {topic.name} depends on the number of its partitions, so it cannot grow."
+            why = f"Partitions cannot be added to {topic.name}: the partition of a {what} depends on their number."
             return Refused(ErrorCode.invalid_partitions, why)
         return await self._create_partitions(topic, total, assignment, validate_only=validate_only)
 

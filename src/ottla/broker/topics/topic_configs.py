@@ -45,7 +45,7 @@ class TopicConfigs:
         setting."""
         config = self.parse(overrides)
         if isinstance(config, Refused):
-            raise ValueError(f"the stored configuration of a topic is not valid: {config.message}")
+            raise ValueError(f"the stored configuration of a topic is invalid: {config.message}")
         return config
 
     def apply(self, topic: Topic, overrides: Mapping[str, str]) -> None:
@@ -62,7 +62,7 @@ class TopicConfigs:
         context = self._context
         merged = with_overrides(context.static_config, overrides)
         if isinstance(merged, Refused):
-            raise ValueError(f"the stored configuration of the broker is not valid: {merged.message}")
+            raise ValueError(f"the stored configuration of the broker is invalid: {merged.message}")
         context.dynamic_overrides = dict(overrides)
         context.config = merged
         context.throttles.use_rates(merged)

@@ -88,7 +88,7 @@ class LedShard(led_shard.LedShard):
         for record in records:
             key, value = encode(record)
             encoder.append(key, value, (), timestamp_ms)
-        assert encoder.record_count == len(records), "a step is one batch, however large"
+        assert encoder.record_count == len(records), "all records of a step must fit into one batch"
         return seal(encoder.take(), PLAIN)
 
     def _on_due(self) -> None:
@@ -128,7 +128,7 @@ class LedShard(led_shard.LedShard):
             # The records are in the log. Whether they stay is known when the high watermark reaches them.
             self._clock.call_later(RETRY_MS, partial(self._begin_when_committed, effects, end))
         else:
-            self.end(f"what was appended is not acknowledged: {error.name}")
+            self.end(f"the append was not acknowledged: {error.name}")
 
     def _begin(self, effects: tuple[Effect, ...]) -> None:
         if self.state is not State.SERVING:
@@ -146,7 +146,7 @@ class LedShard(led_shard.LedShard):
                 self._on_allocated(effect.transactional_id, await self._around.allocate_producer_id())
         except Exception:
             log.exception("%s: %s failed", self.name, type(effect).__name__)
-            self.end("what it has to do elsewhere failed")
+            self.end("an effect on another broker failed")
 
     def _on_marked(self, effect: WriteMarkers, results: Results) -> None:
         producer = effect.producer_id, effect.producer_epoch

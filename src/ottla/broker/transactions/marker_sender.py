@@ -125,7 +125,7 @@ def _or(leader: int | ErrorCode | None, otherwise: ErrorCode) -> int | ErrorCode
 
 async def _exchange(connection: Connection, items: Sequence[PeerMarkers]) -> list[Results]:
     body = {"markers": [_marker(item) for item in items]}
-    answer = await call(connection, WRITE_TXN_MARKERS, body, what="writing markers of transactions")
+    answer = await call(connection, WRITE_TXN_MARKERS, body, what="writing transaction markers")
     # The results are in the order of the request, which may contain a producer twice.
     return [_results(marker) for marker in answer.markers]
 

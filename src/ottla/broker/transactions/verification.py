@@ -61,7 +61,7 @@ class CoordinatorVerifier:
         reply = await self._transactions.ask(request, asked.transactional_id)
         if isinstance(reply, Refused):
             return reply.error
-        assert isinstance(reply, AddPartitionsReply), f"AddPartitions was answered with {reply}"
+        assert isinstance(reply, AddPartitionsReply), f"unexpected response to AddPartitions: {reply}"
         return dict(reply.errors)
 
 
@@ -85,7 +85,7 @@ async def _exchange(connection: Connection, items: Sequence[VerificationRequest]
         }
         for item in items
     ]
-    what = "asking whether a transaction goes on"
+    what = "verifying a transaction"
     answer = await call(connection, ADD_PARTITIONS_TO_TXN, {"transactions": transactions}, what=what)
     if answer.error_code:
         return [dict.fromkeys(item.partitions, ErrorCode(answer.error_code)) for item in items]

@@ -51,7 +51,7 @@ class Logs:
     def not_led(self, log: LogName) -> WalFailure:
         """Returns the NOT_LEADER failure, which names the leader if it is known."""
         leader = self.leader_of(log)
-        where = f"{leader} does" if leader else "it is not known who does"
+        where = f"{leader} does" if leader else "its leader is unknown"
         return WalFailure(Code.NOT_LEADER, f"this broker does not lead {log.topic}-{log.partition}: {where}", leader)
 
     def leader_of(self, log: LogName) -> str:

@@ -67,7 +67,7 @@ async def begin(
     last_id = last_id_of(known, settled_id)
     if last_id < settled_id:
         if request.acks is Acks.ALL or known is None:
-            return WalFailure(Code.UNKNOWN_WRITER, "the log does not know of what this writer has written")
+            return WalFailure(Code.UNKNOWN_WRITER, "the log has no state of this writer")
         last_id = settled_id  # acknowledged with less than acks=all, and lost
     start = partition.log.start_offset
     batches = await batches_of(partition, writer_id, settled_id, max(request.from_offset, start))
@@ -84,7 +84,7 @@ async def _writer_id(broker: Broker, request: Begin) -> int | WalFailure:
     if request.writer_id is not None:
         if 0 <= request.writer_id < WRITER_IDS_FROM:
             return request.writer_id
-        return WalFailure(Code.INVALID, "a writer's id is one that an earlier stream was given")
+        return WalFailure(Code.INVALID, "a writer id must come from an earlier stream")
     allocated = await broker.producer_ids.allocate()
     if isinstance(allocated, Refused):
         return WalFailure(Code.UNAVAILABLE, allocated.message or allocated.error.name)

@@ -61,7 +61,7 @@ class Cluster:
         self._settings = settings
         refused = parse_broker_config(settings.properties)
         if isinstance(refused, Refused):
-            raise CommandError(refused.message or "a setting is not valid")
+            raise CommandError(refused.message or "invalid setting")
         self._lock, self._files = _locked_files(settings, data, count)
         self._arguments = ["--log-level", log_level, "--disk", settings.disk]
         if settings.fault_file is not None:

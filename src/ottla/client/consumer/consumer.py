@@ -416,7 +416,7 @@ class Consumer(ConsumerLookups):
     def _require_group(self) -> GroupSession:
         self._arrivals.require_open()
         if self._group is None:
-            raise ClientError("this consumer is in no group: Consumer(..., group_id=...)")
+            raise ClientError("this consumer has no group; create it with Consumer(..., group_id=...)")
         return self._group
 
 

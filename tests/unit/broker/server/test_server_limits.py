@@ -144,7 +144,7 @@ async def test_beginnings_of_requests_alone_cannot_exhaust_memory(caplog: pytest
             client.close()
         await until(lambda: server.buffered_bytes == 0)
         assert await answers(port)
-    assert "the memory for requests is used up (queued.max.request.bytes)" in caplog.text
+    assert "request memory exhausted (queued.max.request.bytes)" in caplog.text
 
 
 @on_uvloop
