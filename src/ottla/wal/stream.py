@@ -39,9 +39,13 @@ class StreamEnd(NamedTuple):
 class StreamOwner(Protocol):
     """The writer that a stream notifies."""
 
-    def on_begun(self, stream: WriterStream, begun: StreamBegun) -> None: ...
+    def on_begun(self, stream: WriterStream, begun: StreamBegun) -> None:
+        """Called when the leader has accepted the stream."""
+        ...
 
-    def on_reply(self, reply: AppendReply) -> None: ...
+    def on_reply(self, reply: AppendReply) -> None:
+        """Called for each reply to appends, in order."""
+        ...
 
 
 class WriterStream(Receiver):

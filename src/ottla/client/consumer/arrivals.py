@@ -34,6 +34,7 @@ class Arrivals:
 
     @property
     def is_started(self) -> bool:
+        """Whether records are being fetched."""
         return self._fetcher is not None
 
     def start(self) -> None:

@@ -31,7 +31,9 @@ class RecordSender(Protocol):
         headers: HeaderRows = (),
         timestamp_ms: int | None = None,
         partition: int | None = None,
-    ) -> RecordMetadata: ...
+    ) -> RecordMetadata:
+        """Sends a record and waits for its acknowledgement."""
+        ...
 
     async def enqueue(
         self,
@@ -41,7 +43,9 @@ class RecordSender(Protocol):
         headers: HeaderRows = (),
         timestamp_ms: int | None = None,
         partition: int | None = None,
-    ) -> asyncio.Future[RecordMetadata]: ...
+    ) -> asyncio.Future[RecordMetadata]:
+        """Queues a record, waiting for room, and returns a future of its acknowledgement."""
+        ...
 
     def send_nowait(
         self,
@@ -51,7 +55,9 @@ class RecordSender(Protocol):
         headers: HeaderRows = (),
         timestamp_ms: int | None = None,
         partition: int | None = None,
-    ) -> asyncio.Future[RecordMetadata]: ...
+    ) -> asyncio.Future[RecordMetadata]:
+        """Queues a record at once, or raises an error if there is no room."""
+        ...
 
     async def send_table(
         self,
@@ -63,7 +69,9 @@ class RecordSender(Protocol):
         timestamp: str | None = "timestamp",
         headers: str | None = "headers",
         partition: int | None = None,
-    ) -> list[TablePart]: ...
+    ) -> list[TablePart]:
+        """Sends the rows of a table and waits for their acknowledgements."""
+        ...
 
 
 class Transaction:

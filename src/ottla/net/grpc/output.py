@@ -13,7 +13,9 @@ class PendingStream(Protocol):
     """A stream with output."""
 
     @property
-    def id(self) -> int: ...
+    def id(self) -> int:
+        """The number of the HTTP/2 stream."""
+        ...
 
     def pump(self) -> None:
         """Passes its output to `Output.write`, as far as the peer's window allows."""
@@ -61,6 +63,7 @@ class Output:
         self._streams = dict(streams)
 
     def forget(self, stream: PendingStream) -> None:
+        """Drops the output of a stream that has ended."""
         self._streams.pop(stream.id, None)
 
     def pump_soon(self, stream: PendingStream) -> None:

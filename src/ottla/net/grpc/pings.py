@@ -31,9 +31,11 @@ class Pings:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
+        """Sends the first ping after one interval."""
         self._timer = self._loop.call_later(self._times.every_s, self._ping)
 
     def stop(self) -> None:
+        """Sends no more pings."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

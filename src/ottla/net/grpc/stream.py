@@ -20,9 +20,11 @@ Headers = list[tuple[str, str]]
 class Receiver:
     """The callbacks of a call. Subclasses override those that they need."""
 
-    def on_headers(self, headers: dict[str, str]) -> None: ...
+    def on_headers(self, headers: dict[str, str]) -> None:
+        """Called when the peer's headers have arrived."""
 
-    def on_message(self, message: bytes) -> None: ...
+    def on_message(self, message: bytes) -> None:
+        """Called for each message, in order."""
 
     def on_end(self, trailers: dict[str, str]) -> None:
         """Called when the peer has sent its last message."""
@@ -42,7 +44,9 @@ class StreamOwner(Protocol):
         """The peer's address."""
         ...
 
-    def send_headers(self, stream: Stream, headers: Headers) -> None: ...
+    def send_headers(self, stream: Stream, headers: Headers) -> None:
+        """Sends the headers of a stream with the next flush."""
+        ...
 
     def reset(self, stream: Stream) -> None:
         """Cancels a call with RST_STREAM."""
