@@ -164,7 +164,7 @@ VARIANTS = (
                 "_follow",
                 "self.fetchers.follow(partition, registration)",
                 "partition.log.truncating or watermark < partition.log.start_offset or "
-                "self._broker.store.truncate(partition.log, watermark, lambda _: None); "
+                "self._context.store.truncate(partition.log, watermark, lambda _: None); "
                 "self.fetchers.follow(partition, registration)",
             ),
         ),
