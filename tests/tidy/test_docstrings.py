@@ -26,7 +26,7 @@ PERCENT_MIN = {
     "net": 97,
     "protocol": 100,
     "recovery": 100,
-    "sim": 51,
+    "sim": 50,
     "spark": 100,
     "testing": 100,
     "wal": 100,
