@@ -54,7 +54,7 @@ class Result:
 
 
 class BrokenTestsError(Exception):
-    """The simulation fails without any mutant."""
+    """The tests cannot be loaded, or the simulation fails, without any mutant."""
 
 
 @dataclass
@@ -108,6 +108,8 @@ class Runner:
             if outcome.code in (0, NO_TESTS):
                 return None
             failed = failed_test(outcome)
+            if failed is None and sandbox.run((*command, "--collect-only"), BASE_SECONDS_MAX).code != 0:
+                raise BrokenTestsError(f"the tests cannot be loaded without a mutant either:\n{outcome.output}")
             if failed is None or self._passes(sandbox, failed):
                 return Result(mutant, Verdict.KILLED, failed or "the tests cannot be loaded")
             self.broken.add(failed)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from functools import cache, cached_property
 from pathlib import Path
 
-from tests.mutation.call_record import load
+from tests.mutation.call_record import RecordedTest, load
 from tests.mutation.mutants import Mutant
 from tests.mutation.targets import ROOT
 
@@ -26,7 +26,13 @@ SECONDS_MAX = 30.0
 class Selection:
     def __init__(self, record: Path = RECORD, seconds_max: float = SECONDS_MAX) -> None:
         self._seconds_max = seconds_max
-        self._tests = {test: each for test, each in load(record).items() if (ROOT / _file_of(test)).exists()}
+        self._tests: dict[str, RecordedTest] = {}
+        for test, each in load(record).items():
+            # Without its parameters: a mutant may change those that are computed when the test is loaded.
+            name = test.partition("[")[0]
+            if _is_there(name):
+                known = self._tests.get(name, RecordedTest(0.0, frozenset()))
+                self._tests[name] = RecordedTest(known.seconds + each.seconds, known.calls | each.calls)
 
     @property
     def is_recorded(self) -> bool:
@@ -140,6 +146,17 @@ def _imports(path: Path) -> frozenset[str]:
     for module, names in FROM_IMPORT.findall(text):
         found.update((module, *(f"{module}.{name}" for name in re.findall(r"\w+", names))))
     return frozenset(found)
+
+
+def _is_there(test: str) -> bool:
+    """Reports whether a recorded test still exists."""
+    file, name = test.split("::")[:2]
+    return re.search(rf"\b{name}\b", _text_of(ROOT / file)) is not None
+
+
+@cache
+def _text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
 def _file_of(test: str) -> str:

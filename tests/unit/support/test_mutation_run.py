@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from tests.mutation.report import survivors, table
 from tests.mutation.runner import Result, Verdict, failed_test
 from tests.mutation.sandbox import Outcome
 from tests.mutation.selection import Selection, importing, mirrors_of, simulations_of
+from tests.mutation.targets import ROOT
 
 RETENTION = "src/ottla/broker/storage/retention.py"
 MIRROR = "tests/unit/broker/storage/test_retention.py"
@@ -45,14 +47,18 @@ def test_an_extension_is_reached_through_its_users() -> None:
 
 
 def test_with_a_record_the_tests_that_reach_the_function(tmp_path: Path) -> None:
-    log, model = "tests/unit/broker/storage/test_file_log.py", "tests/properties/test_log_model.py"
+    log, model = "tests/unit/broker/storage/test_file_log.py", "tests/properties/test_log_damage.py"
+    names = {file: re.findall(r"def (test_\w+)", (ROOT / file).read_text()) for file in (MIRROR, log, model)}
+    mirrored, (slow, long, quick, other), (model_test, *_) = names[MIRROR][0], names[log][:4], names[model]
     times = {
-        f"{model}::test_a": (0.1, ["f"]),
-        f"{log}::test_slow": (5.0, ["f", "g"]),
-        f"{log}::test_long": (500.0, ["f"]),
-        f"{log}::test_quick": (0.1, ["f"]),
-        f"{log}::test_other": (0.1, ["g"]),
-        f"{MIRROR}::test_b[x]": (1.0, ["f"]),
+        f"{model}::{model_test}": (0.1, ["f"]),
+        f"{log}::{slow}": (5.0, ["f", "g"]),
+        f"{log}::{long}": (500.0, ["f"]),
+        f"{log}::{quick}[disk]": (0.1, ["f"]),
+        f"{log}::{quick}[cache]": (0.2, ["h"]),
+        f"{log}::{other}": (0.1, ["g"]),
+        f"{MIRROR}::{mirrored}[x]": (1.0, ["f"]),
+        f"{log}::test_that_is_gone": (0.1, ["f"]),
         "tests/unit/test_gone.py::test_a": (0.1, ["f"]),
     }
     record = tmp_path / "calls.json"
@@ -64,8 +70,8 @@ def test_with_a_record_the_tests_that_reach_the_function(tmp_path: Path) -> None
     assert load(record) == tests
     selection = Selection(record)
     chosen = selection.tests_for(mutant_of())
-    assert chosen == [f"{MIRROR}::test_b[x]", f"{log}::test_quick", f"{log}::test_slow", f"{model}::test_a"]
-    assert selection.seconds_of(chosen) == pytest.approx(6.2)
+    assert chosen == [f"{MIRROR}::{mirrored}", f"{log}::{quick}", f"{log}::{slow}", f"{model}::{model_test}"]
+    assert selection.seconds_of(chosen) == pytest.approx(6.4)
     assert selection.seconds_of([MIRROR]) is None
     assert len(selection.tests_for(mutant_of(name="unreached"))) == 5, "those that reach the module"
 
