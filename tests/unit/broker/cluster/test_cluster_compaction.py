@@ -8,6 +8,8 @@ from contextlib import suppress
 
 import pytest
 
+from ottla.broker.storage.batches import Slice
+from ottla.broker.storage.contract import ColdRead
 from ottla.broker.storage.file_log import FileLog
 from ottla.client.consumer.consumer import Consumer
 from ottla.client.consumer.settings import IsolationLevel
@@ -136,6 +138,10 @@ def test_nothing_at_or_above_an_open_transaction_is_compacted(bench: ClusterBenc
         for number in bench.ids:
             partition = bench.partition(number, TOPIC)
             assert partition.high_watermark > 150 > 30 == partition.last_stable_offset
+            committed, appended = (partition.read(30, 1 << 20, committed_only=each) for each in (True, False))
+            assert isinstance(committed, Slice)
+            assert committed.buffers == []
+            assert isinstance(appended, ColdRead) or appended != committed
             assert log_of(bench, number).compacted_end <= 30
             assert sum(segment.appended_end for segment in log_of(bench, number).segments) > 150 * 20 * 7 / 2
 
