@@ -15,7 +15,7 @@ SPARK_TESTS := $(wildcard tests/spark)
 # Two at a time, whatever the machine has: brokers and clients of one test are processes of their own.
 PARALLEL := -n 2
 
-.PHONY: help setup demo test test-fast test-real test-spark prepare simulate siege check check-style check-types bench \
+.PHONY: help setup demo test test-fast test-real test-spark prepare simulate siege mutate mutation-map check check-style check-types bench \
 	bench-append-stream bench-failover bench-kafka bench-saturation docs docs-site clean
 
 help:
@@ -24,6 +24,7 @@ help:
 	@echo "make test    every test; 'make test-fast' leaves out real clients and killed processes"
 	@echo "make simulate SEEDS=1000   whole clusters under seeded faults, on virtual time; also FROM=0, WORKERS=cores"
 	@echo "make siege   real brokers under kills, pauses, cuts and failing disks for MINUTES=60; then the check of all that clients saw"
+	@echo "make mutate SAMPLE=50   plants bugs in the modules that protect data and reports those that no test notices; also MODULE=, SEED="
 	@echo "make check   style, types, import rules and tidiness"
 	@echo "make bench   throughput, latency and cost against the floor of this machine; write-ahead logs beside Apache Kafka"
 	@echo "make bench-append-stream   appends and latencies of write-ahead logs, beside the Kafka API, Apache Kafka and bare gRPC"
@@ -82,6 +83,17 @@ MINUTES ?= 5
 siege: setup
 	$(BIN)/python scripts/prepare_coordination.py
 	$(BIN)/python -m tests.processes.siege --minutes $(MINUTES)
+
+# A record of calls, made once, says which tests reach a function: 'make mutation-map'. Without it more tests are run.
+SAMPLE ?= 50
+SEED ?= 0
+MUTATION_JOBS ?= 1
+mutate: setup
+	$(BIN)/python -m tests.mutation $(foreach module,$(MODULE),--module $(module)) --sample $(SAMPLE) --seed $(SEED) \
+		--jobs $(MUTATION_JOBS) $(if $(BUDGET),--budget $(BUDGET)) --simulation-seeds 5
+
+mutation-map: setup
+	$(BIN)/python -m tests.mutation --map
 
 check: check-style check-types
 

@@ -61,7 +61,7 @@ def test_a_suppression_carries_its_reason() -> None:
 def test_every_folder_of_tests_has_tests() -> None:
     tests = [relative(path) for path in files() if re.match(r"tests/\w+/", relative(path))]
     tested = {name.split("/")[1] for name in tests if re.search(r"/test_\w+\.py$", name)}
-    assert {name.split("/")[1] for name in tests} == {*tested, "support"}
+    assert {name.split("/")[1] for name in tests} == {*tested, "support", "mutation"}
 
 
 def test_the_changelog_has_a_place_for_the_next_change() -> None:

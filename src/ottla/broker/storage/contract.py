@@ -49,6 +49,11 @@ class ColdRead(NamedTuple):
 class LogEvents(Protocol):
     """Callbacks from a log to its owner, on the event loop's thread."""
 
+    @property
+    def high_watermark(self) -> int:
+        """Retention removes nothing at or above this offset."""
+        ...
+
     def on_acknowledged(self) -> None:
         """`acknowledged_end` has moved."""
         ...

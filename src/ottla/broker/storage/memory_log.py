@@ -96,8 +96,9 @@ class MemoryLog:
         if max_timestamp > self._newest_ms:
             self._newest_ms = max_timestamp
         if 0 <= self.config.retention_bytes < self._batches.size_bytes:
-            # Do not wait for the next check: the next batch is received into the memory of the oldest one.
-            self.apply_retention(max_timestamp)
+            # Do not wait for the next check: the next batch is received into the memory of the oldest one. Only size
+            # counts here: the timestamp of a record is not the time.
+            self._retain(None)
         if self.events is not None:
             self.events.on_acknowledged()
 
@@ -136,13 +137,20 @@ class MemoryLog:
         self.transactions = PartitionTransactions(from_offset=offset)
 
     def apply_retention(self, now_ms: int) -> None:
+        self._retain(now_ms)
+
+    def _retain(self, now_ms: int | None) -> None:
+        """Drops batches that have expired by size and, given the time, by age, but none that ends above the high
+        watermark (safety: after-failover)."""
         if "delete" not in self.config.cleanup_policy:
             return
+        upto = self.end_offset if self.events is None else min(self.events.high_watermark, self.end_offset)
         retention_ms, retention_bytes = self.config.retention_ms, self.config.retention_bytes
         if retention_bytes >= 0:
-            self._drop_oldest(self._batches.size_bytes - retention_bytes)
-        while retention_ms >= 0 and len(self._batches) and now_ms - self._first_ms() > retention_ms:
-            self._drop_oldest(1)
+            self._drop_oldest(self._batches.size_bytes - retention_bytes, upto)
+        if now_ms is not None and retention_ms >= 0:
+            while len(self._batches) and now_ms - self._first_ms() > retention_ms and self._drop_oldest(1, upto):
+                pass
         self._begin_at(self.start_offset)
 
     def _begin_at(self, offset: int) -> None:
@@ -176,10 +184,10 @@ class MemoryLog:
         header = read_header(self._batches.first_view)
         return self._untimed.get(header.base_offset, header.max_timestamp)
 
-    def _drop_oldest(self, size_bytes: int, upto: int | None = None) -> None:
-        """Drops the oldest whole batches until they add up to `size_bytes`, but none that ends above `upto`."""
+    def _drop_oldest(self, size_bytes: int, upto: int) -> int:
+        """Drops the oldest whole batches until they add up to `size_bytes`, but none that ends above `upto`. Returns
+        their number."""
         batches = self._batches
-        upto = self.end_offset if upto is None else upto
         count, dropped_bytes = batches.drop_oldest(len(batches), upto, size_bytes, 0)
         self.shared.memory.size_bytes -= dropped_bytes
         if count:
@@ -188,3 +196,4 @@ class MemoryLog:
             self.start_offset = max(self.start_offset, first_offset)
             while self._untimed and (oldest := next(iter(self._untimed))) < first_offset:
                 del self._untimed[oldest]
+        return count

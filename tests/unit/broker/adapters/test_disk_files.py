@@ -85,7 +85,23 @@ def test_blocking_writes_to_a_durable_file(tmp_path: Path) -> None:
         file.write_at(1, [bytes(4096)])
     with pytest.raises(OSError, match="Invalid"):
         file.write_at(0, [bytes(5)])
+    file.write_at(4096, [])
+    assert file.read_at(0, 8192) == bytes(8192)
     file.close()
+
+
+def test_a_descriptor_stays_open_until_its_last_user_is_done(tmp_path: Path) -> None:
+    """Otherwise the number may stand for another file before the user's system call."""
+    file = opened(tmp_path)
+    assert isinstance(file, RealFile)
+    handle = file.hold()
+    assert file.hold() == handle
+    file.close()
+    file.release()
+    os.fstat(handle)
+    file.release()
+    with pytest.raises(OSError, match="Bad file"):
+        os.fstat(handle)
 
 
 def test_a_durable_file_must_exist(tmp_path: Path) -> None:
@@ -108,6 +124,17 @@ def test_cached_reads(tmp_path: Path, read_nowait: ReadNowait, monkeypatch: pyte
     assert file.read_cached(5, 10) == b"5678901234"
     assert file.read_cached(9995, 100) == b"56789", "fewer only at the end of the file"
     assert file.read_cached(20_000, 100) == b""
+
+
+@pytest.mark.parametrize("read_nowait", [best_read_nowait(), _disk_py.read_nowait], ids=["best", "python"])
+def test_a_cached_read_that_fails(tmp_path: Path, read_nowait: ReadNowait) -> None:
+    handle = os.open(tmp_path / "f", os.O_WRONLY | os.O_CREAT)
+    try:
+        with pytest.raises(OSError, match="Bad file") as failure:
+            read_nowait(handle, 0, memoryview(bytearray(8)))
+        assert failure.value.errno == errno.EBADF
+    finally:
+        os.close(handle)
 
 
 @pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="cannot drop a page cache here")

@@ -119,6 +119,8 @@ async def test_the_fallback_where_direct_writes_are_refused(queue: DiskQueue, tm
     assert file.read_at(0, 5000) == b"a" * 4000 + b"b" * 96
     with pytest.raises(OSError, match="Invalid"):
         await written(queue, file, 0, [b"short"])
+    with pytest.raises(OSError, match="Invalid"):
+        await written(queue, file, 5, [bytes(4096)])
 
 
 async def test_completions_come_in_the_order_of_their_requests(queue: DiskQueue, file: RealFile) -> None:
@@ -249,6 +251,21 @@ async def test_a_failing_completion_does_not_stop_the_others(
     assert seen == ["after"]
     assert len(caplog.records) == 2
     assert "a bug in a completion" in caplog.text
+
+
+async def test_a_completion_may_close_its_file(queue: DiskQueue, file: RealFile) -> None:
+    """The queue holds it no longer, even if the completion fails afterwards."""
+    open_files: list[set[str]] = []
+
+    def done(error: OSError | None) -> None:
+        file.close()
+        handles = (f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd"))
+        open_files.append({os.readlink(handle) for handle in handles if os.path.lexists(handle)})
+
+    queue.write(file, 0, [b"x"], done)
+    await settled(queue)
+    (seen,) = open_files
+    assert file.path not in seen
 
 
 async def test_requests_made_by_completions(queue: DiskQueue, file: RealFile) -> None:

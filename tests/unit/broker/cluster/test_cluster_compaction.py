@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
+from ottla.broker.storage.batches import Slice
+from ottla.broker.storage.contract import ColdRead
 from ottla.broker.storage.file_log import FileLog
 from ottla.client.consumer.consumer import Consumer
+from ottla.client.consumer.settings import IsolationLevel
 from ottla.client.producer.producer import Producer
 from ottla.protocol.records.batch import HEADER_BYTES
 from ottla.sim.world import SimWorld
@@ -42,9 +47,9 @@ async def put(bench: ClusterBench, keys: list[str], value: bytes) -> None:
             await producer.send(TOPIC, value * 20, key=key.encode(), partition=0)
 
 
-async def table(bench: ClusterBench) -> dict[bytes, bytes]:
+async def table(bench: ClusterBench, isolation_level: IsolationLevel = "read_uncommitted") -> dict[bytes, bytes]:
     found: dict[bytes, bytes | None] = {}
-    async with Consumer(bench.bootstrap, auto_offset_reset="earliest") as consumer:
+    async with Consumer(bench.bootstrap, auto_offset_reset="earliest", isolation_level=isolation_level) as consumer:
         consumer.assign([(TOPIC, 0)])
         (end,) = (await consumer.end_offsets([(TOPIC, 0)])).values()
         while await consumer.position((TOPIC, 0)) < end:
@@ -105,3 +110,43 @@ def test_a_replica_comes_back_into_the_middle_of_what_is_gone(bench: ClusterBenc
     bench.kill(leader)
     bench.until(lambda: bench.leader(TOPIC) not in (-1, leader))
     assert bench.run(table(bench)) == {b"a": b"3" * 20}
+
+
+class Aborted(Exception):  # noqa: N818  # it is the intended end of a transaction
+    pass
+
+
+def test_nothing_at_or_above_an_open_transaction_is_compacted(bench: ClusterBench) -> None:
+    """The transaction may still be aborted: its records must not replace others yet (safety: after-failover)."""
+    create(bench)
+    keys = [f"key {number}" for number in range(30)]
+
+    async def write() -> None:
+        await put(bench, keys, b"1")
+        async with Producer(bench.bootstrap, transactional_id="open") as producer:
+            with suppress(Aborted):
+                async with producer.transaction():
+                    for key in keys:
+                        await producer.send(TOPIC, b"aborted" * 20, key=key.encode(), partition=0)
+                    for _ in range(3):
+                        await put(bench, ["other"] * 40, b"2")
+                    await asyncio.sleep(10)
+                    check()
+                    raise Aborted
+
+    def check() -> None:
+        for number in bench.ids:
+            partition = bench.partition(number, TOPIC)
+            assert partition.high_watermark > 150 > 30 == partition.last_stable_offset
+            committed, appended = (partition.read(30, 1 << 20, committed_only=each) for each in (True, False))
+            assert isinstance(committed, Slice)
+            assert committed.buffers == []
+            assert isinstance(appended, ColdRead) or appended != committed
+            assert log_of(bench, number).compacted_end <= 30
+            assert sum(segment.appended_end for segment in log_of(bench, number).segments) > 150 * 20 * 7 / 2
+
+    bench.run(write())
+    expected = {key.encode(): b"1" * 20 for key in keys} | {b"other": b"2" * 20}
+    assert bench.run(table(bench, isolation_level="read_committed")) == expected
+    until_compacted(bench, [1, 2, 3], 100)
+    assert bench.run(table(bench, isolation_level="read_committed")) == expected

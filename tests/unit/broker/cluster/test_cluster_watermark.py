@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from ottla.broker.storage.batches import Slice
 from ottla.client.producer.producer import Producer
 from ottla.sim.world import SimWorld
 from tests.support.sim_cluster import ClusterBench
@@ -106,3 +107,34 @@ def test_a_broker_that_goes_leaves_the_watermark_behind(bench: ClusterBench, aft
     bench.kill(leader)
     bench.until(lambda: len(bench.isr("orders")) == 1)
     assert bench.run(bench.read("orders", len(acknowledged)), timeout_s=20) == acknowledged
+
+
+@pytest.mark.parametrize("durability", ["disk", "cache", "memory"])
+def test_records_that_not_everybody_in_sync_has_are_not_shown(durability: str) -> None:
+    """(safety: after-failover)"""
+    with SimWorld(1) as world:
+        bench = ClusterBench(world, properties={"replica.lag.time.max.ms": "600000"})
+        bench.run(bench.create("orders", ottla_durability=durability))
+        bench.until_in_sync("orders")
+        bench.run(bench.write("orders", [b"1", b"2", b"3"]))
+        leader = bench.leader("orders")
+        partition = bench.partition(leader, "orders")
+        others = [bench.name(number) for number in bench.ids if number != leader]
+        bench.world.network.cut([bench.name(leader)], others)
+
+        async def write_more() -> None:
+            async with Producer(bench.bootstrap, acks=1, idempotence=False) as producer:
+                await producer.send("orders", b"4", partition=0)
+
+        bench.run(write_more())
+        assert (partition.high_watermark, partition.last_stable_offset, partition.log_end_offset) == (3, 3, 4)
+        for committed_only in (False, True):
+            read = partition.read(0, 1 << 20, committed_only=committed_only)
+            assert isinstance(read, Slice)
+            assert read.next_offset == 3
+            nothing = partition.read(3, 1 << 20, committed_only=committed_only)
+            assert isinstance(nothing, Slice)
+            assert (nothing.buffers, nothing.next_offset) == ([], 3)
+        replicated = partition.read_as_follower(3, 1 << 20)
+        assert isinstance(replicated, Slice)
+        assert replicated.next_offset == 4

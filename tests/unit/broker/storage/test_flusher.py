@@ -20,6 +20,8 @@ SEGMENT = "0" * 20 + ".log"
 class Acknowledgements:
     """Stands in for a partition."""
 
+    high_watermark = 0
+
     def __init__(self, bench: LogBench, number: int = 0) -> None:
         self._log = bench.log(number)
         self._log.events = self

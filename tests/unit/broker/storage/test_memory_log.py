@@ -58,6 +58,8 @@ def test_a_batch_is_acknowledged_and_readable_at_once() -> None:
     told: list[int] = []
 
     class Events:
+        high_watermark = 0
+
         def on_acknowledged(self) -> None:
             told.append(memory.log.acknowledged_end)
 
@@ -120,6 +122,44 @@ def test_retention_by_size() -> None:
     memory.log.apply_retention(memory.clock.now_ms())
     assert memory.log.size_bytes <= 500
     assert memory.log.start_offset > 0
+
+
+def test_retention_by_size_does_not_take_a_timestamp_for_the_time() -> None:
+    """A client's clock may be years ahead: its record expires nothing."""
+    memory = Memory(retention_bytes="500", retention_ms="60000")
+    while memory.log.start_offset == 0:
+        memory.append()
+    kept = memory.read_all()[1:]
+    batch = memory.append(timestamp_ms=memory.clock.now_ms() + 1_000_000_000)
+    assert memory.read_all() == [*kept, batch]
+
+
+class Watermark:
+    """The owner of a log that is replicated."""
+
+    high_watermark = 0
+
+    def on_acknowledged(self) -> None: ...
+
+    def on_log_failed(self, error: OSError) -> None: ...
+
+
+@pytest.mark.parametrize(("size", "time"), [("500", "-1"), ("-1", "60000")], ids=["size", "time"])
+def test_retention_stays_below_the_high_watermark(size: str, time: str) -> None:
+    """Followers have not got the records above it (safety: after-failover)."""
+    memory = Memory(retention_bytes=size, retention_ms=time)
+    memory.log.events = owner = Watermark()
+    batches = [memory.append(records=2) for _ in range(10)]
+    memory.clock.advance(61_000)
+    memory.log.apply_retention(memory.clock.now_ms())
+    assert memory.read_all() == batches
+    owner.high_watermark = 5
+    memory.log.apply_retention(memory.clock.now_ms())
+    assert memory.log.start_offset == 4
+    assert memory.read_all() == batches[2:]
+    owner.high_watermark = 20
+    memory.log.apply_retention(memory.clock.now_ms())
+    assert memory.log.size_bytes <= 500
 
 
 def test_records_without_a_timestamp_live_as_long_as_others() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from ottla.machines.replication import LeaderReplication
 
@@ -18,6 +19,7 @@ def leader(
     min_in_sync: int = 2,
     by_fetch: bool = False,
     replicas: tuple[int, ...] = (1, 2, 3),
+    acknowledged_end: int | None = None,
 ) -> LeaderReplication:
     return LeaderReplication(
         1,
@@ -26,7 +28,7 @@ def leader(
         min_in_sync=min_in_sync,
         high_watermark=high_watermark,
         end=end,
-        acknowledged_end=end,
+        acknowledged_end=end if acknowledged_end is None else acknowledged_end,
         lag_max_ms=LAG_MS,
         now_ms=0.0,
         acknowledges_by_fetch=by_fetch,
@@ -295,3 +297,53 @@ def test_who_is_no_replica_any_more_is_forgotten() -> None:
     machine.on_replicas((1, 2))
     assert machine.follower(3) is None
     assert machine.next_isr(REGISTERED, 0.0) == {1: 10, 2: 20}
+
+
+# -- a leader whose own log is not synced to its end -----------------------------------------------------------------
+
+
+def test_an_unsynced_end_at_the_election_is_not_acknowledged() -> None:
+    machine = leader({1: 10, 2: 20}, end=110, acknowledged_end=104)
+    catch_up(machine, 2, 110)
+    assert machine.high_watermark == 104
+    assert machine.on_own_progress(110, 110)
+    assert machine.high_watermark == 110
+
+
+def test_an_unsynced_end_at_the_election_is_part_of_the_log() -> None:
+    assert leader({1: 10}, end=110, acknowledged_end=104).least_end_needed() == 110
+
+
+def test_a_report_before_the_first_fetch_changes_nothing() -> None:
+    """It may describe another history (safety: synced-ends)."""
+    machine = leader({1: 10, 2: 20})
+    follower = machine.follower(2)
+    assert follower is not None
+    before = replace(follower)
+    assert not machine.on_acknowledged(2, 20, 110, 500.0)
+    assert machine.follower(2) == before
+
+
+def test_an_epoch_starts_at_the_end_of_the_log_and_not_at_its_synced_end() -> None:
+    machine = leader({1: 10}, end=110, acknowledged_end=104, min_in_sync=1)
+    assert machine.epoch_start == 110
+    catch_up(machine, 2, 109)
+    assert machine.next_isr(REGISTERED, 0.0) is None, "it lacks a record from before the epoch"
+    catch_up(machine, 2, 110)
+    assert machine.next_isr(REGISTERED, 0.0) == {1: 10, 2: 20}
+
+
+def test_a_follower_lags_behind_the_end_and_not_behind_the_synced_end() -> None:
+    machine = leader({1: 10, 2: 20})
+    catch_up(machine, 2, 100)
+    machine.on_own_progress(110, 104)
+    catch_up(machine, 2, 104)
+    assert machine.next_isr(REGISTERED, LAG_MS) is None
+    assert machine.next_isr(REGISTERED, LAG_MS + 1) == {1: 10}
+
+
+def test_no_more_in_sync_than_there_are_replicas_can_be_demanded() -> None:
+    machine = leader({1: 10, 2: 20}, min_in_sync=3, replicas=(1, 2))
+    assert machine.has_enough_in_sync
+    machine.on_isr_stored({1: 10})
+    assert not machine.has_enough_in_sync
