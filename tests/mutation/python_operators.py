@@ -189,7 +189,7 @@ class _Mutator:
         end = self._span(node)[1]
         owner = owner_of(ast.unparse(node.value), self._module)
         for other in others_of_its_kind(node.attr):
-            if self._known is None or (owner, other) in self._known:
+            if self._known is None or (owner, other.partition(".")[0]) in self._known:
                 edit = Edit(end - len(node.attr.encode()), end, other.encode())
                 self._add("replace-attribute", scope, node, edit)
 

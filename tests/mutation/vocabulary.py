@@ -32,7 +32,7 @@ COMMUTATIVE = frozenset({"max", "min", "isinstance", "issubclass", "getattr", "h
 """Functions whose arguments are not swapped: the order does not matter, or swapping them always raises."""
 
 KINDS = (
-    ("high_watermark", "last_stable_offset", "log_end_offset", "log_start_offset"),
+    ("high_watermark", "last_stable_offset", "log.end_offset", "log.start_offset"),
     ("end_offset", "start_offset", "acknowledged_end"),
     ("base_offset", "end_offset"),
     ("base_offset", "next_offset"),
@@ -43,7 +43,8 @@ KINDS = (
     ("leader_epoch", "broker_epoch"),
     ("sync_queue", "segment_queue", "read_queue"),
 )
-"""Attributes that objects of one class have side by side, and that are easily taken for one another."""
+"""Attributes that objects of one class have side by side, and that are easily taken for one another. A partition has
+some of them in its log."""
 
 SUFFIXES = ("_offset", "_end", "_ms", "_s", "_bytes", "_epoch", "_id", "_index", "_count", "_path", "_dir")
 """Variables with the same one of these hold quantities of the same kind."""

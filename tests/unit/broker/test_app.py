@@ -50,7 +50,7 @@ async def write(bootstrap: str) -> None:
 async def test_a_shutdown_is_noted_as_clean_only_when_everything_is_durable(tmp_path: Path) -> None:
     """The note makes other brokers believe that the page cache survived a power cut (safety: lost-incarnation)."""
     running = await started(tmp_path)
-    files = running.broker.shared.disk.files
+    files = running.broker.context.shared.disk.files
     replace_file = files.replace_file
     kept = tmp_path / "as of the note"
 

@@ -202,7 +202,7 @@ def test_by_default_all_modules_that_protect_data() -> None:
         ("src/ottla/broker/topics/housekeeping.py", "yield Candidate(partition.log, partition.high_watermark)"),
         (
             "src/ottla/broker/topics/housekeeping.py",
-            "apply_retention(log, self._broker.store.flusher, wall_ms, partition.log_end_offset)",
+            "apply_retention(log, self._context.store.flusher, wall_ms, partition.log.end_offset)",
         ),
         ("src/ottla/broker/adapters/files.py", "pass"),
     ],

@@ -43,8 +43,8 @@ def test_retention_stays_below_the_high_watermark(bench: ClusterBench, durabilit
     bench.run(write(bench))
     bench.world.run_for(10)
     assert bench.leader(TOPIC) == leader
-    assert partition.high_watermark < partition.log_end_offset == len(VALUES)
-    assert partition.log_start_offset <= partition.high_watermark
+    assert partition.high_watermark < partition.log.end_offset == len(VALUES)
+    assert partition.log.start_offset <= partition.high_watermark
     cut.heal()
     bench.until(lambda: partition.high_watermark == len(VALUES))
-    bench.until(lambda: partition.log_start_offset > 0)
+    bench.until(lambda: partition.log.start_offset > 0)

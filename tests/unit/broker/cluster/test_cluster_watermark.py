@@ -127,7 +127,7 @@ def test_records_that_not_everybody_in_sync_has_are_not_shown(durability: str) -
                 await producer.send("orders", b"4", partition=0)
 
         bench.run(write_more())
-        assert (partition.high_watermark, partition.last_stable_offset, partition.log_end_offset) == (3, 3, 4)
+        assert (partition.high_watermark, partition.last_stable_offset, partition.log.end_offset) == (3, 3, 4)
         for committed_only in (False, True):
             read = partition.read(0, 1 << 20, committed_only=committed_only)
             assert isinstance(read, Slice)

@@ -15,9 +15,9 @@ async def test_a_leader_drops_epochs_to_come_before_it_notes_its_own() -> None:
     partition = bench.partition("t")
     partition.log.epochs.note(99, 1)
     leading = LeaderReplication(
-        partition.leader,
-        [partition.leader],
-        {partition.leader: 1},
+        partition.placement.leader,
+        [partition.placement.leader],
+        {partition.placement.leader: 1},
         min_in_sync=1,
         high_watermark=2,
         end=2,

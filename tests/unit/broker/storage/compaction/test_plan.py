@@ -70,8 +70,8 @@ def test_nothing_above_the_checkpoint(bench: LogBench) -> None:
 def test_nothing_from_the_segment_of_the_recovery_point_on(bench: LogBench) -> None:
     """Recovery begins to read there."""
     log = bench.log()
-    assert log.recovery_point is not None
-    log.recovery_point = log.recovery_point._replace(segment_base=log.segments[2].base_offset)
+    assert log.durable.recovery_point is not None
+    log.durable.recovery_point = log.durable.recovery_point._replace(segment_base=log.segments[2].base_offset)
     assert planned(bench) == log.segments[:2]
 
 
@@ -83,7 +83,7 @@ def test_space_that_is_allocated_beyond_the_end_does_not_matter(bench: LogBench)
 
 def test_nothing_above_the_durable_state_of_producers(bench: LogBench) -> None:
     log = bench.log()
-    log.state_offset = log.segments[2].end_offset - 1
+    log.durable.state_offset = log.segments[2].end_offset - 1
     assert planned(bench) == log.segments[:2]
 
 
