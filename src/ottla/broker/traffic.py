@@ -14,6 +14,7 @@ class Reads:
     """Bytes of records."""
 
     def note(self, size_bytes: int) -> None:
+        """Counts one request that was served this many bytes of records."""
         self.requests += 1
         self.bytes += size_bytes
 
@@ -27,6 +28,7 @@ class Traffic:
 
     @classmethod
     def none(cls) -> Traffic:
+        """Returns counters that start at zero."""
         return cls(Reads(), Reads())
 
 

@@ -12,7 +12,7 @@ CALLBACKS_MAX = 10_000_000
 
 
 class SimTimer:
-    """A timer of SimClock."""
+    """Implements `ports.Timer` for SimClock."""
 
     def __init__(self, callback: Callable[[], None]) -> None:
         self.callback: Callable[[], None] | None = callback

@@ -25,6 +25,7 @@ class Change:
     size_after: int
 
     def apply_to(self, image: bytearray) -> None:
+        """Applies the change to a copy of the file's content. Gaps are filled with zeros."""
         if self.data is not None:
             _grow(image, self.offset)
             image[self.offset : self.offset + len(self.data)] = self.data
@@ -39,6 +40,8 @@ class Change:
         return self.size_after, max(self.size_before, self.size_after)
 
     def bytes_between(self, start: int, stop: int) -> bytes:
+        """Returns the bytes that this change sets between two offsets, which must be in the range of `touched`. They
+        are zeros for a truncation."""
         if self.data is None:
             return bytes(stop - start)
         return self.data[start - self.offset : stop - self.offset]
@@ -83,11 +86,13 @@ class FileContent:
         Change(offset, data, 0, 0).apply_to(self.durable)
 
     def truncate(self, size: int) -> None:
+        """Truncates the file, or extends it with zeros, in the page cache."""
         change = Change(size, None, len(self.current), size)
         change.apply_to(self.current)
         self.unsynced.append(change)
 
     def sync(self) -> None:
+        """Makes all changes and block allocations durable."""
         for change in self.unsynced:
             change.apply_to(self.durable)
         self.unsynced.clear()
@@ -108,6 +113,7 @@ class FileContent:
         self.blocks = self.durable_blocks | _blocks_of(self.durable)
 
     def copy(self) -> FileContent:
+        """Returns an independent copy that no handle refers to."""
         twin = FileContent()
         twin.current = bytearray(self.current)
         twin.durable = bytearray(self.durable)

@@ -107,20 +107,25 @@ class SimCoordination:
         self.is_running = False
 
     def start(self) -> None:
+        """Makes the store reachable again after `stop`."""
         self.is_running = True
         self._poke_watches()
 
     def cut_off(self, client: SimCoordinationClient) -> None:
+        """Cuts the connection of a client in both directions. Its leases continue to run."""
         self._cut_off.add(client)
 
     def reconnect(self, client: SimCoordinationClient) -> None:
+        """Ends `cut_off`. Watches then receive what they have missed."""
         self._cut_off.discard(client)
         self._poke_watches()
 
     def reaches(self, client: SimCoordinationClient) -> bool:
+        """Returns whether messages pass between the store and the client now."""
         return self.is_running and client not in self._cut_off
 
     def lose_lease(self, lease: LeaseId) -> None:
+        """Ends a lease early. Its holder is not notified."""
         self.end_lease(lease)
 
     def forget_history(self) -> None:
@@ -137,13 +142,16 @@ class SimCoordination:
     # -- state -----------------------------------------------------------------------------------------------
 
     def get(self, key: str) -> Entry | None:
+        """Returns the current entry of a key, or None."""
         return self._entries.get(key)
 
     def snapshot(self, prefix: str = "") -> Snapshot:
+        """Returns the entries whose keys begin with the prefix, in the order of their keys."""
         entries = [entry for key, entry in sorted(self._entries.items()) if key.startswith(prefix)]
         return Snapshot(tuple(entries), self.revision)
 
     def commit(self, conditions: Sequence[Condition], operations: Sequence[Operation]) -> Outcome:
+        """Applies all operations in one revision, or none of them if a condition fails or their lease has ended."""
         entries = {condition.key: self._entries.get(condition.key) for condition in conditions}
         if not conditions_hold(conditions, entries):
             return Conflict(entries)
@@ -173,6 +181,7 @@ class SimCoordination:
             self._poke_watches()
 
     def history_after(self, after: Revision) -> Sequence[Batch] | Resync:
+        """Returns the transactions after a revision, or Resync if the history does not cover all of them."""
         if not self._history_start <= after <= self.revision:
             return Resync()
         return self._history[after - self._history_start :]
@@ -180,6 +189,7 @@ class SimCoordination:
     # -- leases ----------------------------------------------------------------------------------------------
 
     def add_lease(self, ttl_ms: float, holder: SimCoordinationClient) -> LeaseId:
+        """Opens a lease, which ends after its TTL and a random slack unless it is renewed."""
         self._lease_count += 1
         lease = LeaseId(self._lease_count)
         self._holders[lease] = holder
@@ -187,9 +197,11 @@ class SimCoordination:
         return lease
 
     def holder_of(self, lease: LeaseId) -> SimCoordinationClient:
+        """Returns the client that opened a lease, even if the lease has ended."""
         return self._holders[lease]
 
     def renew_lease(self, lease: LeaseId, ttl_ms: float) -> bool:
+        """Restarts the TTL of a lease. Returns False if the lease has ended."""
         timer = self._leases.get(lease)
         if timer is None:
             return False
@@ -198,6 +210,7 @@ class SimCoordination:
         return True
 
     def end_lease(self, lease: LeaseId) -> None:
+        """Ends a lease and deletes its entries in one transaction. Does nothing if it has ended already."""
         timer = self._leases.pop(lease, None)
         if timer is not None:
             timer.cancel()
@@ -210,10 +223,12 @@ class SimCoordination:
     # -- watches ---------------------------------------------------------------------------------------------
 
     def add_watch(self, watch: SimWatch) -> None:
+        """Registers a watch and schedules its first delivery."""
         self._watches[watch] = None
         watch.poke()
 
     def remove_watch(self, watch: SimWatch) -> None:
+        """Removes a watch. Does nothing if it is not registered."""
         self._watches.pop(watch, None)
 
     def _poke_watches(self) -> None:
@@ -298,9 +313,12 @@ class SimCoordinationClient:
         return SimLease(self, lease_id, ttl_ms, sent_ms)
 
     async def renew_lease(self, lease: LeaseId, ttl_ms: float) -> bool:
+        """Renews a lease at the store. Returns False if the lease has ended. Raises UnavailableError if there is no
+        reply."""
         return await self._read(partial(self.store.renew_lease, lease, ttl_ms))
 
     async def end_lease(self, lease: LeaseId) -> None:
+        """Ends a lease at the store. Raises UnavailableError if there is no reply; the lease may have ended even so."""
         await self._read(partial(self.store.end_lease, lease))
 
     async def watch(self, prefix: str, after: Revision) -> Watch:
@@ -369,6 +387,7 @@ class SimRequest(Generic[T]):
         self._serve = serve
 
     def send(self) -> None:
+        """Sends the request. With a probability of `break_share`, its connection breaks."""
         rng = self._store.rng
         if rng.random() >= self._store.faults.break_share:
             self._travel(self._arrive)
@@ -381,9 +400,11 @@ class SimRequest(Generic[T]):
         self._travel(partial(self._travel, partial(self._tell, partial(self.give_up, "the connection broke"))))
 
     def refuse(self) -> None:
+        """Fails the request with UnavailableError after a delay, as if no connection could be made."""
         self._travel(partial(self._tell, partial(self._fail, UnavailableError("there is no connection"))))
 
     def give_up(self, reason: str) -> None:
+        """Fails the request with OutcomeUnknownError, unless its reply has arrived."""
         self._fail(OutcomeUnknownError(reason))
 
     def _travel(self, then: Callable[[], None]) -> None:

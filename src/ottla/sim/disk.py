@@ -65,6 +65,7 @@ class SimDisk:
 
     @property
     def used_bytes(self) -> int:
+        """Space of all allocated blocks, including those of removed files that are still open."""
         return self.state.used_bytes()
 
     def crash(self, seed: int = 0, *, keep: Keep = "some") -> SimDisk:
@@ -129,6 +130,7 @@ class SimDisk:
         self.state.cache_cold = True
 
     def warm_page_cache(self) -> None:
+        """Ends `drop_page_cache`: all content is cached again."""
         self.state.cache_cold = False
 
 

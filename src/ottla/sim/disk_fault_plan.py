@@ -34,6 +34,8 @@ SYNCED_QUEUES: tuple[QueueName, ...] = ("journal", "segment", "sync")
 
 
 class DiskFaultKind(Enum):
+    """The kind of a disk fault. Only those in `DESTRUCTIVE` lose synced data."""
+
     SLOW_SYNCS = "slow syncs"
     FULL_DISK = "full disk"
     FAILED_WRITES = "failed writes"
@@ -61,6 +63,7 @@ class PlannedDiskFault:
 
     @property
     def ends_s(self) -> float:
+        """Planned end in seconds, from the start of the plan."""
         return self.at_s + self.duration_s
 
     def __str__(self) -> str:
@@ -146,6 +149,7 @@ class ActiveDiskFaults:
             world.after(fault.at_s, self._strike, fault)
 
     def is_bad(self, host: SimHost) -> bool:
+        """Returns whether a slow, full or failing disk is simulated on this host now."""
         return bool(self._active.get(host.name))
 
     def apply_to(self, host: SimHost) -> None:

@@ -85,6 +85,7 @@ class SimDiskQueue:
                 self._jobs.popleft()()
 
     def stall(self) -> None:
+        """Holds accepted requests and jobs until `release` or `close`."""
         self._stalled = True
 
     def release(self, count: int | None = None) -> None:

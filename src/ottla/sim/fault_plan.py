@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 
 class FaultKind(Enum):
+    """The kind of a fault. Those in `OF_HOSTS` affect one host, the others affect links."""
+
     KILL = "kill"
     POWER_CUT = "power cut"
     PAUSE = "pause"
@@ -56,6 +58,7 @@ class PlannedFault:
 
     @property
     def ends_s(self) -> float:
+        """Planned end in seconds, from the start of the plan."""
         return self.at_s + self.duration_s
 
     def __str__(self) -> str:

@@ -42,6 +42,7 @@ class Faults:
         self._planned: list[Fault] = []
 
     def fail_write(self, nth: int = 1, *, path: str = "", count: int | None = 1, error: int = errno.EIO) -> None:
+        """Fails writes. A failed write may have stored a part of its data."""
         self._planned.append(Fault("write", path, nth, count, error=error))
 
     def fail_sync(self, nth: int = 1, *, path: str = "", count: int | None = 1, error: int = errno.EIO) -> None:
@@ -49,18 +50,23 @@ class Faults:
         self._planned.append(Fault("sync", path, nth, count, error=error))
 
     def fail_read(self, nth: int = 1, *, path: str = "", count: int | None = 1, error: int = errno.EIO) -> None:
+        """Fails reads, except those that are served from the page cache only (`read_cached`)."""
         self._planned.append(Fault("read", path, nth, count, error=error))
 
     def fail_open(self, nth: int = 1, *, path: str = "", count: int | None = 1, error: int = errno.EMFILE) -> None:
+        """Fails the opening of files, by default because the process has too many open."""
         self._planned.append(Fault("open", path, nth, count, error=error))
 
     def lose_write(self, nth: int = 1, *, path: str = "", count: int | None = 1) -> None:
+        """Makes writes report success, although the device never stores their data."""
         self._planned.append(Fault("write", path, nth, count, Effect.LOSE))
 
     def misdirect_write(self, nth: int = 1, *, path: str = "", shift_bytes: int = 4096) -> None:
+        """Makes one write store its data `shift_bytes` after the intended position."""
         self._planned.append(Fault("write", path, nth, 1, Effect.MISDIRECT, shift_bytes=shift_bytes))
 
     def clear(self) -> None:
+        """Cancels all planned faults."""
         self._planned.clear()
 
     def strike(self, operation: str, path: str) -> Fault | None:

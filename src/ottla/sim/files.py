@@ -27,6 +27,7 @@ class DiskState:
         self._nameless: dict[int, FileContent] = {}
 
     def demand_power(self) -> None:
+        """Raises OSError if the machine is off."""
         if self.off:
             raise OSError(errno.EIO, "the simulated machine is off")
 
@@ -36,6 +37,7 @@ class DiskState:
         return self.faults.strike(operation, path)
 
     def used_bytes(self) -> int:
+        """Returns the space of all allocated blocks, including those of removed files that are still open."""
         blocks = sum(len(content.blocks) for content in walk_files(self.tree.root))
         return (blocks + sum(len(content.blocks) for content in self._nameless.values())) * BLOCK_BYTES
 
@@ -53,27 +55,32 @@ class DiskState:
         return length
 
     def names_lost(self, contents: list[FileContent]) -> None:
+        """Notes files that have lost their name. They keep their space while they are open."""
         for content in contents:
             content.linked = False
             if content.handles:
                 self._nameless[id(content)] = content
 
     def closed(self, content: FileContent) -> None:
+        """Notes that a handle was closed. The last handle of a removed file frees its space."""
         content.handles -= 1
         if not content.handles:
             self._nameless.pop(id(content), None)
 
     def make_all_names_durable(self) -> None:
+        """Makes all changes of directory entries durable."""
         for change in self.tree.unsynced:
             change.make_durable()
         self.tree.unsynced.clear()
 
     def sync_all(self) -> None:
+        """Makes all directory entries and the content of all files durable."""
         self.make_all_names_durable()
         for content in walk_files(self.tree.root):
             content.sync()
 
     def lose_power(self, rng: Random | None) -> None:
+        """Leaves what a machine finds after a power failure. Without `rng`, no unsynced change survives."""
         self.tree.lose_power(rng)
         for content in walk_files(self.tree.root):
             content.lose_power(rng)
@@ -100,6 +107,7 @@ class SimFile:
 
     @property
     def durable(self) -> bool:
+        """Whether writes go to stable storage at once (`open_durable`)."""
         return self._durable
 
     def size(self) -> int:

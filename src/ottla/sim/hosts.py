@@ -127,6 +127,7 @@ class SimHost:
 
     @property
     def is_paused(self) -> bool:
+        """Whether the host has a process that is paused."""
         return self._running and self.loop.is_paused
 
     def boot(self) -> None:
@@ -208,6 +209,7 @@ class SimHost:
 
     @property
     def has_disk(self) -> bool:
+        """Whether a disk was added."""
         return self._disk is not None
 
     @property

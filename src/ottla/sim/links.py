@@ -23,6 +23,7 @@ class Delay:
     tail_s: float = 0.02
 
     def draw(self, rng: Random) -> float:
+        """Returns a random delay in seconds."""
         point = rng.random()
         if point < self.tail_share:
             return self.min_s + rng.random() * self.tail_s
@@ -65,6 +66,7 @@ class Link:
 
     @property
     def is_cut(self) -> bool:
+        """Whether at least one fault cuts this link."""
         return self.cuts > 0
 
     def arrival_s(self, byte_count: int) -> float:

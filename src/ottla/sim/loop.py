@@ -33,6 +33,7 @@ class SimLoop(TurnLoop):
         self.network = network
 
     async def getaddrinfo(self, host: Any, port: Any, **options: Any) -> list[Any]:
+        """Returns one address, whose host is a name in the simulated network. Raises gaierror for an unknown name."""
         resolved = self.network.resolve(self.host, str(host or ""))
         return [(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (resolved.name, int(port or 0)))]
 
@@ -43,6 +44,7 @@ class SimLoop(TurnLoop):
         port: int | None = None,
         **options: Any,
     ) -> tuple[SimTransport, asyncio.BaseProtocol]:
+        """Connects over the simulated network. Raises NotImplementedError for options that it lacks, such as TLS."""
         _demand_plain(options)
         connected: asyncio.Future[SimSocket] = self.create_future()
         attempt = self.network.connect(
@@ -68,6 +70,8 @@ class SimLoop(TurnLoop):
         start_serving: bool = True,
         **options: Any,
     ) -> SimServer:
+        """Listens on this host. Raises NotImplementedError for options that the simulated network lacks, such as
+        TLS."""
         _demand_plain(options)
         listening = self.network.listen(self.host, str(host or ""), int(port or 0))
         server = SimServer(self, listening, protocol_factory)
@@ -78,6 +82,7 @@ class SimLoop(TurnLoop):
     async def connect_accepted_socket(  # type: ignore[override] # only the options that apply here
         self, protocol_factory: Callable[[], asyncio.BaseProtocol], sock: Any, **options: Any
     ) -> tuple[SimTransport, asyncio.BaseProtocol]:
+        """Connects an accepted simulated socket to a new protocol."""
         _demand_plain(options)
         assert isinstance(sock, SimSocket), "a real socket has no place in a simulated world"
         return await self._attach(protocol_factory, sock)
@@ -101,6 +106,7 @@ class SimLoop(TurnLoop):
         fd.watch(partial(self.call_soon, self._on_acceptable, fd, callback, args))
 
     def remove_reader(self, fd: Any) -> bool:
+        """Stops watching a listening socket. Returns whether it was watched."""
         assert isinstance(fd, ListeningSocket)
         return fd.watch(None)
 

@@ -55,6 +55,7 @@ class Attempt:
         self._try()
 
     def give_up(self) -> None:
+        """Ends the attempt. Closes the connection if it is already open."""
         self._is_over = True
         if self._socket is not None:
             self._socket.close()
@@ -114,6 +115,8 @@ class SimNetwork:
     # -- connections -----------------------------------------------------------------------------------------
 
     def resolve(self, asking: NetworkHost, name: str) -> NetworkHost:
+        """Returns the host with this name; a wildcard or loopback address means the host that asks. Raises gaierror for
+        an unknown name."""
         if name in _ANY_OF_MINE:
             return asking
         host = self._hosts.get(name)
@@ -122,6 +125,7 @@ class SimNetwork:
         return host
 
     def link(self, source: str, target: str) -> Link:
+        """Returns the link from one host to another. It is created on first use."""
         found = self._links.get((source, target))
         if found is None:
             delay = LOOPBACK if source == target else self.settings.delay
@@ -129,6 +133,8 @@ class SimNetwork:
         return found
 
     def listen(self, host: NetworkHost, name: str, port: int) -> ListeningSocket:
+        """Listens on a port of a host; port 0 chooses a free one. Raises OSError if the name belongs to another host or
+        the port is in use."""
         if self.resolve(host, name) is not host:
             raise OSError(errno.EADDRNOTAVAIL, f"cannot listen on {name}:{port}: {host.name} has no such address")
         port = port or self._ephemeral_port()
@@ -138,6 +144,7 @@ class SimNetwork:
         return listening
 
     def listening_on(self, host: NetworkHost, port: int) -> ListeningSocket | None:
+        """Returns the socket that listens on a port of a host, or None."""
         return self._listening.get((host.name, port))
 
     def forget_listening(self, listening: ListeningSocket) -> None:
@@ -261,6 +268,7 @@ class SimNetwork:
     # -- events of hosts -----------------------------------------------------------------------------------------
 
     def on_host_up(self, host: NetworkHost) -> None:
+        """Retransmits after a machine was switched on."""
         self.try_again()
 
     def on_process_gone(self, host: NetworkHost) -> None:

@@ -35,20 +35,30 @@ class PoweredHost(Protocol):
     """The host at one end of a pipe. Nothing arrives there while it has no power."""
 
     @property
-    def is_up(self) -> bool: ...
+    def is_up(self) -> bool:
+        """Whether the machine is on."""
+        ...
 
 
 class PipeEnd(Protocol):
     """The socket at one end of a pipe."""
 
     @property
-    def host(self) -> PoweredHost: ...
+    def host(self) -> PoweredHost:
+        """The host of the socket."""
+        ...
 
-    def on_arrived(self, kind: Kind, data: bytes) -> None: ...
+    def on_arrived(self, kind: Kind, data: bytes) -> None:
+        """Handles a piece that has arrived."""
+        ...
 
-    def on_broken(self, error: OSError) -> None: ...
+    def on_broken(self, error: OSError) -> None:
+        """Handles an error that ends the connection."""
+        ...
 
-    def on_room(self) -> None: ...
+    def on_room(self) -> None:
+        """Called once after `Pipe.want_room`, when the writer may send again."""
+        ...
 
 
 class StreamNetwork(Protocol):
@@ -59,9 +69,13 @@ class StreamNetwork(Protocol):
     stalled: dict[Pipe, None]
     unacknowledged: dict[Pipe, None]
 
-    def cut_up(self, data: bytes) -> Iterator[bytes]: ...
+    def cut_up(self, data: bytes) -> Iterator[bytes]:
+        """Splits data into pieces that arrive separately."""
+        ...
 
-    def next_number(self) -> int: ...
+    def next_number(self) -> int:
+        """Returns the number of a new socket, which identifies it in the trace."""
+        ...
 
 
 class Pipe:
@@ -119,6 +133,7 @@ class Pipe:
             self.network.scheduler.at(self._acks[0][0], self._tell_of_room)
 
     def push(self, kind: Kind, data: bytes = b"") -> None:
+        """Sends a piece, which arrives after all earlier ones. The caller observes the window (`room_bytes`)."""
         self._sent_bytes += len(data)
         self._last_arrival_s = max(self.link.arrival_s(len(data)), self._last_arrival_s)
         self._in_flight.append((self._last_arrival_s, kind, data))
@@ -144,6 +159,7 @@ class Pipe:
 
     @property
     def is_passable(self) -> bool:
+        """Whether pieces can arrive now: the link is not cut, and the reader's machine is on."""
         return not self.link.is_cut and self.reader.host.is_up
 
     def _stall(self) -> None:
@@ -182,9 +198,11 @@ class Pipe:
 
     @property
     def in_flight_count(self) -> int:
+        """Number of pieces that have not arrived."""
         return len(self._in_flight)
 
     def on_read(self, byte_count: int) -> None:
+        """Notes that the reader has taken this many bytes, and acknowledges them."""
         self._read_bytes += byte_count
         self.acknowledge()
 

@@ -55,31 +55,51 @@ class ProcessHost(Protocol):
     """The machine of a process: its name and its clocks."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The name of the host in the world."""
+        ...
 
     @property
-    def incarnation(self) -> int: ...
+    def incarnation(self) -> int:
+        """Number of processes that the host has started so far."""
+        ...
 
-    def wall_s(self) -> float: ...
+    def wall_s(self) -> float:
+        """Returns the time of the host's wall clock, in seconds since 1970."""
+        ...
 
-    def monotonic_s(self) -> float: ...
+    def monotonic_s(self) -> float:
+        """Returns the time of the host's monotonic clock, in seconds since an arbitrary moment."""
+        ...
 
-    def virtual_s(self, monotonic_s: float) -> float: ...
+    def virtual_s(self, monotonic_s: float) -> float:
+        """Returns the virtual time at which the host's monotonic clock has this value."""
+        ...
 
 
 class Process(Protocol):
     """The event loop of a process, as the scheduler sees it."""
 
     @property
-    def host(self) -> ProcessHost: ...
+    def host(self) -> ProcessHost:
+        """The host on which the process runs."""
+        ...
 
-    def time(self) -> float: ...
+    def time(self) -> float:
+        """Returns the time of the host's monotonic clock, in seconds."""
+        ...
 
-    def end_generator(self, generator: AsyncGenerator[Any, Any]) -> None: ...
+    def end_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
+        """Closes an asynchronous generator that was left before its end."""
+        ...
 
-    def die(self) -> None: ...
+    def die(self) -> None:
+        """Stops the process immediately and permanently. Frees nothing."""
+        ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Closes the coroutines of a dead process, at the end of the world."""
+        ...
 
 
 class Scheduler:
@@ -109,9 +129,11 @@ class Scheduler:
         heapq.heappush(self._events, (time_s, self.rng.random(), self._scheduled, callback, args))
 
     def after(self, delay_s: float, callback: Callable[..., None], *args: object) -> None:
+        """Schedules an event after a delay in virtual time."""
         self.at(self.now_s + delay_s, callback, *args)
 
     def note(self, text: str) -> None:
+        """Adds a line to the trace, at the current virtual time."""
         self.trace.note(self.now_s, text)
 
     def fail(self, host: str, message: str, exception: BaseException | None) -> None:
@@ -121,6 +143,7 @@ class Scheduler:
     # -- running ---------------------------------------------------------------------------------------------
 
     def run_for(self, duration_s: float) -> None:
+        """Runs all events of the next `duration_s` seconds of virtual time. Raises UnhandledError."""
         until_s = self.now_s + duration_s
         events = self._events
         while events and events[0][0] <= until_s:

@@ -27,13 +27,19 @@ class NetworkHost(PoweredHost, Protocol):
     sockets: dict[SimSocket, None]
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The name under which other hosts connect to it."""
+        ...
 
     @property
-    def incarnation(self) -> int: ...
+    def incarnation(self) -> int:
+        """Number of processes that the host has started so far."""
+        ...
 
     @property
-    def is_running(self) -> bool: ...
+    def is_running(self) -> bool:
+        """Whether the host has a process, paused or not."""
+        ...
 
 
 class ListenerNetwork(Protocol):
@@ -41,7 +47,9 @@ class ListenerNetwork(Protocol):
 
     settings: NetworkSettings
 
-    def forget_listening(self, listening: ListeningSocket) -> None: ...
+    def forget_listening(self, listening: ListeningSocket) -> None:
+        """Frees the port of a socket that no longer listens."""
+        ...
 
 
 class SimSocket:
@@ -88,6 +96,7 @@ class SimSocket:
 
     @property
     def is_readable(self) -> bool:
+        """Whether there is data, the end of the stream or an error for the process."""
         return self.received_bytes > 0 or self.has_eof or self.error is not None
 
     def recv_into(self, buffer: memoryview) -> int:
@@ -119,6 +128,7 @@ class SimSocket:
         return len(taken)
 
     def shutdown(self, how: int = socket.SHUT_WR) -> None:
+        """Sends the end of the stream after all written data. Only writing is shut down, whatever `how` says."""
         if not self._ended and not self._closed and self.error is None:
             self._ended = True
             self.outbound.push(Kind.END)
@@ -147,18 +157,23 @@ class SimSocket:
         self.outbound.drop(kept)
 
     def setblocking(self, flag: bool) -> None:
+        """Does nothing: a simulated socket never blocks."""
         return
 
     def setsockopt(self, *options: Any) -> None:
+        """Does nothing: options have no effect on the simulated network."""
         return
 
     def fileno(self) -> int:
+        """Returns a number that grows with the open sockets of the process, as descriptors do."""
         return 16 + len(self.host.sockets)
 
     def getpeername(self) -> Address:
+        """Returns the host name and port of the other end."""
         return self.remote
 
     def getsockname(self) -> Address:
+        """Returns the host name and port of this end."""
         return self.local
 
     # -- called by the network ---------------------------------------------------------------------------------
@@ -214,13 +229,16 @@ class ListeningSocket:
 
     @property
     def is_full(self) -> bool:
+        """Whether the accept queue has reached the backlog."""
         return len(self._waiting) >= self.network.settings.backlog
 
     @property
     def is_watched(self) -> bool:
+        """Whether a callback is set for new connections."""
         return self._watcher is not None
 
     def enqueue(self, connection: SimSocket) -> bool:
+        """Adds a connection to the accept queue. Returns False if the queue is full or the socket is closed."""
         if self._closed or self.is_full:
             return False
         self._waiting.append(connection)
@@ -228,12 +246,15 @@ class ListeningSocket:
         return True
 
     def accept(self) -> tuple[SimSocket, Address]:
+        """Returns the first connection of the queue and its peer's address. Raises BlockingIOError if the queue is
+        empty."""
         if not self._waiting:
             raise BlockingIOError
         connection = self._waiting.popleft()
         return connection, connection.remote
 
     def watch(self, watcher: Callable[[], object] | None) -> bool:
+        """Sets the callback for new connections; None removes it. Returns whether one was set before."""
         was_watched = self._watcher is not None
         self._watcher = watcher
         self._is_told = False
@@ -241,6 +262,7 @@ class ListeningSocket:
         return was_watched
 
     def notify_again(self) -> None:
+        """Allows the next call of the callback, and makes it at once if the queue is not empty."""
         self._is_told = False
         self._tell()
 
@@ -250,6 +272,7 @@ class ListeningSocket:
             self._watcher()
 
     def close(self) -> None:
+        """Stops listening. Connections in the accept queue are closed."""
         if not self._closed:
             self._closed = True
             self._watcher = None
@@ -259,7 +282,9 @@ class ListeningSocket:
             self._waiting.clear()
 
     def getsockname(self) -> Address:
+        """Returns the host name and the port."""
         return self.host.name, self.port
 
     def fileno(self) -> int:
+        """Returns a constant: there are no descriptors in a simulated world."""
         return 16

@@ -17,6 +17,7 @@ class Trace:
         self.count = 0
 
     def note(self, time_s: float, text: str) -> None:
+        """Adds a line with its virtual time in seconds."""
         line = f"{time_s:.9f} {text}\n"
         self._lines.append(line)
         self._digest.update(line.encode())
@@ -24,8 +25,10 @@ class Trace:
 
     @property
     def digest(self) -> str:
+        """The digest of all lines so far, in hexadecimal."""
         return self._digest.hexdigest()
 
     @property
     def text(self) -> str:
+        """The lines that were kept."""
         return "".join(self._lines)

@@ -126,12 +126,15 @@ class SimTransport(asyncio.Transport):
         return len(data) == READ_BYTES_MAX
 
     def is_reading(self) -> bool:
+        """Returns whether arriving data is passed to the protocol."""
         return self._is_reading and self._wants_reading and not self._is_closing
 
     def pause_reading(self) -> None:
+        """Leaves arriving data in the kernel, until its window is full."""
         self._wants_reading = False
 
     def resume_reading(self) -> None:
+        """Passes data to the protocol again, starting in a later turn of the loop."""
         if not self._is_closing and not self._wants_reading:
             self._wants_reading = True
             self._on_kernel()
@@ -139,9 +142,12 @@ class SimTransport(asyncio.Transport):
     # -- writing ---------------------------------------------------------------------------------------------
 
     def write(self, data: Buffer) -> None:
+        """Sends data at the end of the turn. See `writelines`."""
         self.writelines([data])
 
     def writelines(self, list_of_data: Iterable[Buffer]) -> None:
+        """Sends buffers at the end of the turn, or at once above the high-water mark. A transport that is closing drops
+        them. Raises RuntimeError after `write_eof`."""
         if self._has_written_eof:
             raise RuntimeError("cannot write after write_eof")
         views = [memoryview(data).cast("B") for data in list_of_data if len(data)]
@@ -185,20 +191,26 @@ class SimTransport(asyncio.Transport):
             self._call(self._protocol.pause_writing)
 
     def write_eof(self) -> None:
+        """Sends the end of the stream after all written data."""
         if not self._is_closing and not self._has_written_eof:
             self._has_written_eof = True
             self._loop.at_turn_end(self._flush)
 
     def can_write_eof(self) -> bool:
+        """Returns True: simulated connections can be half-closed."""
         return True
 
     def get_write_buffer_size(self) -> int:
+        """Returns the number of written bytes that the kernel has not accepted."""
         return self._out_bytes
 
     def get_write_buffer_limits(self) -> tuple[int, int]:
+        """Returns the low-water and the high-water mark in bytes."""
         return self._low, self._high
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Sets the marks at which the protocol pauses and resumes writing, with asyncio's defaults. Raises ValueError
+        unless `high >= low >= 0`."""
         if high is None:
             high = HIGH_WATER_BYTES if low is None else 4 * low
         self._high, self._low = high, high // 4 if low is None else low
@@ -209,6 +221,7 @@ class SimTransport(asyncio.Transport):
     # -- closing ---------------------------------------------------------------------------------------------
 
     def is_closing(self) -> bool:
+        """Returns whether the transport is closed, or closes once its data is sent."""
         return self._is_closing
 
     def close(self) -> None:
@@ -219,6 +232,7 @@ class SimTransport(asyncio.Transport):
                 self._lose(None)
 
     def abort(self) -> None:
+        """Closes the transport at once. Unsent data is dropped."""
         self._lose(None)
 
     def _lose(self, error: BaseException | None) -> None:
@@ -235,9 +249,11 @@ class SimTransport(asyncio.Transport):
             self._sock.close()
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """Passes all further events to another protocol."""
         self._protocol = protocol
 
     def get_protocol(self) -> asyncio.BaseProtocol:
+        """Returns the protocol that receives the events."""
         return cast(asyncio.BaseProtocol, self._protocol)
 
 
@@ -255,16 +271,20 @@ class SimServer(asyncio.AbstractServer):
         self.sockets: tuple[ListeningSocket, ...] = (listening,)
 
     def get_loop(self) -> TurnLoop:
+        """Returns the loop of the process that listens."""
         return self._loop
 
     def is_serving(self) -> bool:
+        """Returns whether the server accepts connections."""
         return self._listening.is_watched
 
     async def start_serving(self) -> None:
+        """Accepts connections from now on. Does nothing if the server is closed."""
         if not self._is_closed:
             self._loop.add_reader(self._listening, self._accept)
 
     async def serve_forever(self) -> None:
+        """Accepts connections until the caller is cancelled or the server is closed, and raises CancelledError then."""
         await self.start_serving()
         self._serving_forever = self._loop.create_future()
         try:
@@ -274,6 +294,7 @@ class SimServer(asyncio.AbstractServer):
             self.close()
 
     def close(self) -> None:
+        """Stops listening and ends `serve_forever`. Accepted connections stay open."""
         if not self._is_closed:
             self._is_closed = True
             self.sockets = ()
@@ -282,6 +303,7 @@ class SimServer(asyncio.AbstractServer):
                 self._serving_forever.cancel()
 
     async def wait_closed(self) -> None:
+        """Returns at once, without waiting for accepted connections to end."""
         return
 
     def _accept(self) -> None:

@@ -35,9 +35,11 @@ class EntryChange:
     entries: tuple[tuple[Directory, str, Node | None], ...]
 
     def keys(self) -> set[tuple[int, str]]:
+        """Returns the changed names, each with the `id` of its directory."""
         return {(id(directory), name) for directory, name, _ in self.entries}
 
     def make_durable(self) -> None:
+        """Applies the change to the durable entries."""
         for directory, name, node in self.entries:
             _set_entry(directory.durable, name, node)
 
@@ -50,6 +52,7 @@ class Tree:
         self.unsynced: list[EntryChange] = []
 
     def find(self, path: str) -> Node | None:
+        """Returns the file or directory at a path, or None."""
         node: Node | None = self.root
         for name in names_of(path):
             if not isinstance(node, Directory):
@@ -58,6 +61,7 @@ class Tree:
         return node
 
     def file(self, path: str) -> FileContent:
+        """Returns the file at a path. Raises OSError if there is none or it is a directory."""
         node = self.find(path)
         if node is None:
             raise os_error(errno.ENOENT, path)
@@ -66,6 +70,7 @@ class Tree:
         return node
 
     def directory(self, path: str) -> Directory:
+        """Returns the directory at a path. Raises OSError if there is none or it is a file."""
         node = self.find(path)
         if node is None:
             raise os_error(errno.ENOENT, path)
@@ -74,6 +79,7 @@ class Tree:
         return node
 
     def parent(self, path: str) -> tuple[Directory, str]:
+        """Returns the parent directory of a path, and the last name. Raises OSError for the root."""
         names = names_of(path)
         if not names:
             raise os_error(errno.EBUSY, path)
@@ -89,6 +95,7 @@ class Tree:
         return [node for node in before if isinstance(node, FileContent) and not any(node is other for other in placed)]
 
     def make_dirs(self, path: str) -> None:
+        """Creates a directory and its missing parents. Raises OSError if one of them is a file."""
         directory = self.root
         for name in names_of(path):
             node = directory.current.get(name)
@@ -177,10 +184,12 @@ def walk_files(root: Directory) -> Iterator[FileContent]:
 
 
 def names_of(path: str) -> list[str]:
+    """Splits a path into names, after normalizing it."""
     return [name for name in posixpath.normpath("/" + path).split("/") if name]
 
 
 def os_error(number: int, path: str) -> OSError:
+    """Returns an OSError with the system's message for an error number."""
     return OSError(number, os.strerror(number), path)
 
 

@@ -146,10 +146,12 @@ class TurnLoop(asyncio.AbstractEventLoop):
     # -- life cycle ------------------------------------------------------------------------------------------
 
     def pause(self) -> None:
+        """Stops taking turns until `resume`. Events are queued meanwhile."""
         self.is_paused = True
         self._wakes_at_s = NEVER
 
     def resume(self) -> None:
+        """Continues with everything that became ready or due during the pause."""
         self.is_paused = False
         self.look_again()
 
@@ -171,9 +173,11 @@ class TurnLoop(asyncio.AbstractEventLoop):
             self._remains = None
 
     def is_running(self) -> bool:
+        """Returns whether the process is alive, also between two turns."""
         return not self._dead
 
     def is_closed(self) -> bool:
+        """Returns whether the process is dead."""
         return self._dead
 
     def pending_tasks(self) -> list[asyncio.Task[Any]]:
@@ -183,6 +187,7 @@ class TurnLoop(asyncio.AbstractEventLoop):
         return tasks
 
     def run_until_complete(self, future: Any) -> Any:
+        """Runs the whole world until the future is done, and returns its result."""
         task = asyncio.ensure_future(future, loop=self)
         self.scheduler.run_until(task.done)
         return task.result()
@@ -193,6 +198,7 @@ class TurnLoop(asyncio.AbstractEventLoop):
         return self.host.monotonic_s()
 
     def call_soon(self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None) -> Handle:
+        """Runs a callback in the next turn. Does nothing if the process is dead."""
         handle = Handle(callback, args, self, context)
         if not self._dead:
             self._ready.append(handle)
@@ -205,11 +211,13 @@ class TurnLoop(asyncio.AbstractEventLoop):
     def call_later(
         self, delay: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> TimerHandle:
+        """Runs a callback after a delay in seconds of the host's monotonic clock."""
         return self.call_at(self.time() + delay, callback, *args, context=context)
 
     def call_at(
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> TimerHandle:
+        """Runs a callback at a time of the host's monotonic clock. Does nothing if the process is dead."""
         handle = TimerHandle(when, callback, args, self, context)
         if not self._dead:
             self._timer_count += 1
@@ -221,11 +229,14 @@ class TurnLoop(asyncio.AbstractEventLoop):
         return handle
 
     def create_future(self) -> asyncio.Future[Any]:
+        """Returns a future whose callbacks run in turns of this loop."""
         return asyncio.Future(loop=self)
 
     def create_task(  # type: ignore[override] # the overloads in the stubs differ between Python versions
         self, coro: Coroutine[Any, Any, T], *, name: object = None, context: Context | None = None, **more: Any
     ) -> asyncio.Task[T]:
+        """Starts a task. Tasks without a name are numbered per loop, so that a run can be repeated. A dead process
+        closes the coroutine instead of running it."""
         self._task_count += 1
         if self._dead:
             coro.close()
@@ -242,21 +253,27 @@ class TurnLoop(asyncio.AbstractEventLoop):
         return task
 
     def set_task_factory(self, factory: Any) -> None:
+        """Sets the factory for `create_task`; None means `asyncio.Task`."""
         self._task_factory = factory
 
     def get_task_factory(self) -> Any:
+        """Returns the factory for `create_task`, or None."""
         return self._task_factory
 
     def set_exception_handler(self, handler: Any) -> None:
+        """Sets the handler of unhandled errors; None means the default handler, which fails the run."""
         self._exception_handler = handler
 
     def get_exception_handler(self) -> Any:
+        """Returns the handler of unhandled errors, or None for the default."""
         return self._exception_handler
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
+        """Fails the run with the error."""
         self.scheduler.fail(self.host.name, str(context.get("message")), context.get("exception"))
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Passes an unhandled error to the handler. Does nothing if the process is dead."""
         if self._dead:
             return
         if self._exception_handler is not None:
@@ -265,9 +282,11 @@ class TurnLoop(asyncio.AbstractEventLoop):
             self.default_exception_handler(context)
 
     def get_debug(self) -> bool:
+        """Returns False: the simulation has no debug mode."""
         return False
 
     def set_debug(self, enabled: bool) -> None:
+        """Does nothing: the simulation has no debug mode."""
         return
 
     def end_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
@@ -276,7 +295,9 @@ class TurnLoop(asyncio.AbstractEventLoop):
             self.call_soon(self.create_task, generator.aclose())
 
     async def shutdown_asyncgens(self) -> None:
+        """Does nothing: a simulated process ends without clean-up."""
         return
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+        """Does nothing: there are no threads."""
         return

@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 
 class WorldTimer:
-    """A timer of WorldClock."""
+    """Implements `ports.Timer` for WorldClock."""
 
     def __init__(self, callback: Callable[[], None]) -> None:
         self._callback: Callable[[], None] | None = callback
@@ -52,6 +52,7 @@ class WorldTimer:
         self._callback = None
 
     def fire(self) -> None:
+        """Runs the callback, unless the timer was cancelled."""
         if self._callback is not None:
             self._callback()
 
@@ -129,6 +130,7 @@ class SimWorld(Scheduler):
         return host
 
     def boot_all(self) -> None:
+        """Boots every host that has no process."""
         for host in list(self.hosts.values()):
             if not host.is_running:
                 host.boot()

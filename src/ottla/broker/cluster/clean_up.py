@@ -41,6 +41,7 @@ class CleanUp:
                 self._task = asyncio.ensure_future(self._carry_out(writes))
 
     async def stop(self) -> None:
+        """Cancels the clean-up in progress. A write in flight may still be applied."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

@@ -44,6 +44,7 @@ class ControllerLoop(MembershipEvents):
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
+        """Starts the task that stands for election, plans and commits. It acts on the next event."""
         self._task = asyncio.ensure_future(self._run())
 
     async def stop(self) -> None:

@@ -39,6 +39,7 @@ class FailureReports:
         )
 
     def stop(self) -> None:
+        """Cancels the reports in progress."""
         for task in self._tasks:
             task.cancel()
 

@@ -84,6 +84,7 @@ class IsrChanges:
             return
 
     async def stop(self) -> None:
+        """Cancels the changes in flight and waits for their tasks. The store may still apply them."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -30,10 +30,12 @@ class LeaderRebalance:
         self._timer: Timer | None = None
 
     def start(self) -> None:
+        """Schedules the next check, if automatic rebalancing is enabled."""
         if self._is_enabled:
             self._timer = self._clock.call_later(self._interval_ms, self._look)
 
     def stop(self) -> None:
+        """Cancels the next check."""
         self._is_enabled = False
         if self._timer is not None:
             self._timer.cancel()

@@ -63,11 +63,14 @@ class BrokerIdInUseError(Exception):
 class MembershipEvents:
     """Callbacks for changes in the store. They run on the event loop's thread and do nothing by default."""
 
-    def on_registered(self) -> None: ...
+    def on_registered(self) -> None:
+        """This broker has registered, at its start or again after it lost its lease."""
 
-    def on_lease_lost(self) -> None: ...
+    def on_lease_lost(self) -> None:
+        """The lease is lost, so this broker must not lead until it has registered again."""
 
-    def on_touched(self, touched: ImageChanges) -> None: ...
+    def on_touched(self, touched: ImageChanges) -> None:
+        """A transaction has changed these entries of the image."""
 
     def on_reloaded(self) -> None:
         """The image was reloaded, so anything may have changed."""

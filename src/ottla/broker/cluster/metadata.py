@@ -47,10 +47,10 @@ ISR_CHECK_MS = 250.0
 
 
 class ClusterMetadata(MembershipEvents):
-    """A `Metadata` for a broker of a cluster. Call `recover`, start the broker, and call `open` before it listens and
-    `join` afterwards.
+    """Implements `metadata.Metadata` for a broker of a cluster.
 
-    It has one method for each question or event of the port, of the membership and of the life cycle.
+    Call `recover`, start the broker, and call `open` before it listens and `join` afterwards. It has one method for
+    each question or event of the port, of the membership and of the life cycle.
     """
 
     brokers_may_join = True

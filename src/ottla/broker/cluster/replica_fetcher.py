@@ -124,6 +124,7 @@ class ReplicaFetcher:
         return not self._followed
 
     async def stop(self) -> None:
+        """Cancels the fetch loop and disconnects from the leader."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

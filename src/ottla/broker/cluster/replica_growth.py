@@ -47,10 +47,12 @@ class ReplicaGrowth:
         self._is_running = False
 
     def start(self) -> None:
+        """Starts the periodic check."""
         self._is_running = True
         self._arm()
 
     async def stop(self) -> None:
+        """Stops the periodic check and cancels the growth in progress."""
         self._is_running = False
         if self._timer is not None:
             self._timer.cancel()

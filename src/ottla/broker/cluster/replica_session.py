@@ -35,6 +35,7 @@ class ReplicaSession:
 
     @property
     def is_new(self) -> bool:
+        """Whether the leader has no session yet, so that the next request must list every partition."""
         return self._epoch == 0
 
     def request(self, wanted: Mapping[Key, FetchPartition], bytes_max: int, wait_ms: int = WAIT_MS_MAX) -> FetchRequest:

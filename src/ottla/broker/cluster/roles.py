@@ -43,6 +43,7 @@ class PartitionRoles(PartitionEvents):
         self.failures = FailureReports(context, membership)
 
     async def stop(self) -> None:
+        """Stops ISR changes, failure reports and fetchers. The partitions keep their roles."""
         await self._isr_changes.stop()
         self.failures.stop()
         await self.fetchers.stop()

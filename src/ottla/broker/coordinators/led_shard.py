@@ -41,13 +41,19 @@ class Step(Protocol):
     """The result of one step of a machine."""
 
     @property
-    def records(self) -> Sequence[Any]: ...
+    def records(self) -> Sequence[Any]:
+        """The records to append, as one batch; empty if the step changes nothing."""
+        ...
 
     @property
-    def answers(self) -> Answers: ...
+    def answers(self) -> Answers:
+        """The replies of this step. They are sent once the high watermark reaches the log end."""
+        ...
 
     @property
-    def deadline_ms(self) -> int | None: ...
+    def deadline_ms(self) -> int | None:
+        """Elapsed time at which the machine's next timer is due, or None if no timer is set."""
+        ...
 
 
 Decide = Callable[[int, int], Step]
@@ -122,6 +128,7 @@ class LedShard(ABC):
 
     @property
     def name(self) -> str:
+        """The topic and the index of the partition, for log messages."""
         return f"{self.partition.topic.name}-{self.partition.index}"
 
     @property

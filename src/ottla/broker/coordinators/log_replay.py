@@ -34,10 +34,14 @@ class Replayable(Protocol):
     """The interface of a machine for loading."""
 
     @property
-    def unreadable(self) -> list[str]: ...
+    def unreadable(self) -> list[str]:
+        """Errors of records that could not be decoded. Only the first ones are kept."""
+        ...
 
     @property
-    def skipped(self) -> Counter[int]: ...
+    def skipped(self) -> Counter[int]:
+        """Number of records of unknown kinds, by kind."""
+        ...
 
     def replay(self, key: bytes | None, value: bytes | None, producer_id: int | None = None) -> None:
         """Applies a record. `producer_id` is set if the record is part of a transaction."""

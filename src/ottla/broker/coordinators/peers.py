@@ -66,6 +66,7 @@ class Peers(Generic[ItemT, OutcomeT]):
         return await peer.ask(item)
 
     def stop(self) -> None:
+        """Disconnects from all brokers. Queued items and later ones get None."""
         self._is_stopped = True
         for peer in self._peers.values():
             peer.stop()

@@ -20,10 +20,14 @@ class ReadablePartition(Protocol):
     """A partition whose log is read up to its high watermark."""
 
     @property
-    def log(self) -> AnyLog: ...
+    def log(self) -> AnyLog:
+        """The log that is searched."""
+        ...
 
     @property
-    def high_watermark(self) -> int: ...
+    def high_watermark(self) -> int:
+        """The exclusive end of what consumers may read."""
+        ...
 
 
 async def offset_for_time(partition: ReadablePartition, timestamp_ms: int) -> TimedOffset | None:

@@ -33,6 +33,8 @@ ALL = -1
 
 
 class Role(Enum):
+    """The role of this broker's replica of a partition."""
+
     ALONE = "the only replica of a broker that is alone"
     LEADER = "takes records and gives them to its followers"
     FOLLOWER = "takes what its leader has"
@@ -95,11 +97,13 @@ class Partition:
 
     @property
     def layout(self) -> Layout:
+        """The leader, the replicas and the ISR, as this broker reports them to clients."""
         placement = self.placement
         return Layout(self.index, placement.leader, self.leader_epoch, placement.replicas, placement.isr)
 
     @property
     def is_led_here(self) -> bool:
+        """Whether this broker is the leader, or runs standalone."""
         return self.role in (Role.ALONE, Role.LEADER)
 
     @property
@@ -137,10 +141,13 @@ class Partition:
         return min(transactions.last_stable_offset(self.log.start_offset), watermark)
 
     def acknowledged_for(self, acks: int) -> int:
+        """Returns the exclusive end of the records that are acknowledged to a producer with these acks: the
+        acknowledged end of the local log for acks=1, otherwise the high watermark."""
         return self.log.acknowledged_end if acks == 1 else self.high_watermark
 
     @property
     def error(self) -> ErrorCode:
+        """KAFKA_STORAGE_ERROR if the log has failed, otherwise NONE."""
         return ErrorCode.none if self.log.failed is None else ErrorCode.kafka_storage_error
 
     # -- produce ----------------------------------------------------------------------------------------------
@@ -223,6 +230,9 @@ class Partition:
     # -- fetch ------------------------------------------------------------------------------------------------
 
     def read(self, offset: int, max_bytes: int, *, committed_only: bool = False) -> Slice | ColdRead | Refused:
+        """Reads for a consumer, up to the high watermark or, with `committed_only`, up to the last stable offset.
+        Returns a ColdRead, to be passed to `read_cold`, if the data is not in memory. Refused if the offset is outside
+        the log; a follower reports an offset above its log end as not available yet."""
         upto = self.last_stable_offset if committed_only else self.high_watermark
         if offset < self.log.start_offset:
             return Refused(ErrorCode.offset_out_of_range)
@@ -260,6 +270,7 @@ class Partition:
         self.log.epochs.note(leader_epoch, self.log.end_offset)
 
     def follow(self, following: FollowerPartition, leader_epoch: int) -> None:
+        """Makes this broker a follower. Requests that wait for an earlier role fail with NOT_LEADER_OR_FOLLOWER."""
         self._leave_role(Role.FOLLOWER)
         self.following = following
         self.leader_epoch = leader_epoch

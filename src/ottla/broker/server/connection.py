@@ -288,6 +288,7 @@ class Connection(asyncio.BufferedProtocol):
             self._go_on()
 
     def on_backlog_drained(self) -> None:
+        """Handles the requests that waited for the backlog and resumes reading."""
         self._stops &= ~_BACKLOG
         if not self._writer.is_closed:
             self._go_on()
@@ -383,6 +384,8 @@ class Connection(asyncio.BufferedProtocol):
         return not self._slots and not self._pending and not self._transport.get_write_buffer_size()
 
     def check_timeouts(self, now_s: float) -> None:
+        """Closes the connection if the peer was quiet for too long: idle, in the middle of a request, or after the
+        close. Time during which the peer waits for this broker does not count."""
         is_closed, unwritten_bytes = self._writer.is_closed, self._transport.get_write_buffer_size()
         waits_for_us = not unwritten_bytes and (self._slots or self._pending or not self._transport.is_reading())
         quiet_ms = self._quiet.measure(now_s, unwritten_bytes, is_excused=bool(waits_for_us) and not is_closed)

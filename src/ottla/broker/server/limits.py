@@ -32,10 +32,12 @@ class Limits:
 
     @property
     def shortest_timeout_ms(self) -> int:
+        """The shorter of the stall timeout and the idle timeout, if there is one."""
         return self.stall_ms if self.idle_ms < 0 else min(self.stall_ms, self.idle_ms)
 
     @classmethod
     def of(cls, config: BrokerConfig) -> Limits:
+        """Takes the limits from the broker's configuration."""
         return cls(
             frame_bytes_max=config.socket_request_max_bytes,
             connections_max=config.max_connections,
@@ -84,10 +86,12 @@ class RequestMemory:
 
     @property
     def spare_bytes(self) -> int:
+        """Bytes left below the limit; negative above it."""
         return self._limit - self.used_bytes
 
     @property
     def is_exhausted(self) -> bool:
+        """Whether the second limit is exceeded, so that a connection that needs more is closed."""
         return self.used_bytes > self._hard_limit
 
     def take(self, byte_count: int) -> None:
@@ -103,6 +107,7 @@ class RequestMemory:
         self._waiting[connection] = None
 
     def forget(self, connection: MemoryWaiter) -> None:
+        """Removes a connection from those that wait, because it was closed."""
         self._waiting.pop(connection, None)
 
     def _wake(self) -> None:

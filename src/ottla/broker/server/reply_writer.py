@@ -39,6 +39,7 @@ class ReplyWriter:
         """Whether the connection is closed, by either side: nothing more is handled or sent."""
 
     def put_reply(self, reply: Buffers) -> None:
+        """Queues one reply and writes its size in front. Flushes if too much is queued."""
         size = sum(map(len, reply))
         self.unsent.append(_SIZE.pack(size))
         self.unsent += reply
@@ -54,6 +55,7 @@ class ReplyWriter:
             self.flush()
 
     def flush(self) -> None:
+        """Hands the queued replies to the transport. Aborts the connection if that fails; never raises."""
         self._flush_is_due = False
         unsent = self.unsent
         if not unsent or self.is_closed:

@@ -65,6 +65,7 @@ class Server:
 
     @property
     def connection_count(self) -> int:
+        """Number of open connections, including those that are still being set up."""
         return len(self._serving.connections)
 
     @property

@@ -71,6 +71,7 @@ class TimeoutWheel:
             del self._buckets[bucket][watched]
 
     def stop(self) -> None:
+        """Cancels the timer; timeouts are no longer checked."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

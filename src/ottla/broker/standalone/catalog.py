@@ -46,7 +46,9 @@ class CatalogState:
 class Catalog(Protocol):
     """Durable storage for the metadata of one broker."""
 
-    def load(self) -> CatalogState: ...
+    def load(self) -> CatalogState:
+        """Returns the whole metadata."""
+        ...
 
     def begin_incarnation(self) -> int:
         """Increments the number of starts of this broker. The number is its leader epoch until the next start."""
@@ -82,7 +84,9 @@ class Catalog(Protocol):
         offset in `ends`."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Closes the catalog. Every change is already durable."""
+        ...
 
 
 class CatalogAccess:

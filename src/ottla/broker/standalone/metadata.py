@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class StandaloneMetadata:
-    """A `Metadata` for a single broker, which leads everything. Call `recover` before use."""
+    """Implements `metadata.Metadata` for a single broker, which leads everything. Call `recover` before use."""
 
     brokers_may_join = False
 

@@ -79,6 +79,7 @@ class FileLog:
 
     @classmethod
     def empty(cls, shared: LogResources, key: LogKey, directory: str, config: TopicConfig) -> FileLog:
+        """Creates a log without records that starts at offset 0. Does no I/O."""
         segment = Segment(shared.disk.files, directory, 0, config.index_interval_bytes, shared.clock.now_ms())
         return cls(shared, key, directory, config, [segment], LogState(), 0)
 
@@ -86,10 +87,12 @@ class FileLog:
 
     @property
     def has_ended(self) -> bool:
+        """Whether the log was deleted or has failed."""
         return self.deleted or self.failed is not None
 
     @property
     def active(self) -> Segment:
+        """The last segment, which takes the appends."""
         return self.segments[-1]
 
     @property
@@ -209,6 +212,8 @@ class FileLog:
         return self.shared.clock.now_ms() - active.created_ms >= age_ms_max
 
     def roll(self) -> None:
+        """Starts a new segment at the log end, in a recycled file if one fits. The previous segment is sealed once all
+        its records are written."""
         sealed = self.active
         now_ms = self.shared.clock.now_ms()
         fresh = Segment(

@@ -50,6 +50,7 @@ class Housekeeping:
         context.events.config_listeners.append(self.look_at)
 
     def start(self) -> None:
+        """Starts the timer. The first flush, compaction and expiry of producers are due after one interval each."""
         now = self._context.clock.monotonic_ms()
         self._next_flush_ms = now + self._context.config.flush_interval_ms
         self._next_expiry_ms = now + PRODUCER_EXPIRY_CHECK_MS
@@ -57,6 +58,7 @@ class Housekeeping:
         self._arm()
 
     def stop(self) -> None:
+        """Stops the timer, the running compaction and the queries for archive progress."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()

@@ -48,6 +48,7 @@ class LogStore:
         """Any `disk` log may end too early: the journal lost entries, and it is unknown which logs they belong to."""
 
     def directory_of(self, key: LogKey) -> str:
+        """Returns the directory of a log. It does not exist before the first record."""
         return self._places.directory_of(key)
 
     # -- start-up, blocking -----------------------------------------------------------------------------------
@@ -197,6 +198,7 @@ class LogStore:
             self._files.remove_tree(gone)
 
     def close(self) -> None:
+        """Closes the journal and the files of all logs, without flushing them."""
         if self.shared.journal is not None:
             self.shared.journal.close()
         for log in self.logs.values():

@@ -42,10 +42,12 @@ class Topic:
 
     @property
     def partition_count(self) -> int:
+        """Number of partitions in the whole cluster, with or without a replica on this broker."""
         return len(self.partitions) if self.spread is None else len(self.spread)
 
     @property
     def replication_factor(self) -> int:
+        """Number of replicas of the first partition; 1 if the topic has no partitions."""
         layouts = self.layouts
         return len(layouts[0].replicas) if layouts else 1
 
@@ -81,18 +83,22 @@ class Topics:
         return len(self._by_name)
 
     def get(self, name: str) -> Topic | None:
+        """Returns the topic with this name, or None."""
         return self._by_name.get(name)
 
     def by_id(self, topic_id: TopicId) -> Topic | None:
+        """Returns the topic with this id, or None."""
         return self._by_id.get(topic_id)
 
     def add(self, topic: Topic) -> None:
+        """Adds a topic under its name, its id and its metric name."""
         self._by_name[topic.name] = topic
         self._by_id[topic.id] = topic
         self._metric_names[metric_name(topic.name)] = topic.name
         self.version += 1
 
     def remove(self, topic: Topic) -> None:
+        """Removes a topic. Raises KeyError if it is not here."""
         del self._by_name[topic.name], self._by_id[topic.id]
         self._metric_names.pop(metric_name(topic.name), None)
         self.version += 1

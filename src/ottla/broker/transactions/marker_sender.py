@@ -48,6 +48,7 @@ class MarkerSender:
         )
 
     def stop(self) -> None:
+        """Disconnects from other brokers. Markers without a reply are reported with NETWORK_EXCEPTION."""
         self._peers.stop()
 
     async def send(self, effect: WriteMarkers, report: Report) -> None:

@@ -24,7 +24,7 @@ Errors = Mapping[TopicPartition, ErrorCode]
 
 
 class CoordinatorVerifier:
-    """A `Verifier` that asks the coordinators."""
+    """Implements `transaction_verification.Verifier`: asks the coordinators."""
 
     def __init__(self, topics: Topics, transactions: Transactions, peer_addresses: PeerAddresses) -> None:
         self._topics = topics
@@ -32,6 +32,7 @@ class CoordinatorVerifier:
         self._peers: Peers[VerificationRequest, Errors] = Peers(peer_addresses, _exchange)
 
     def stop(self) -> None:
+        """Disconnects from other brokers. Verifications without a reply fail with NETWORK_EXCEPTION."""
         self._peers.stop()
 
     async def verify(self, asked: VerificationRequest) -> Errors:

@@ -80,6 +80,7 @@ class AppendStream(Receiver):
 
     @property
     def epoch(self) -> int:
+        """The epoch of the writer, or 0 before the stream has begun."""
         return self._begun.epoch if self._begun is not None else 0
 
     # -- messages and events ----------------------------------------------------------------------------------
@@ -340,6 +341,7 @@ class AppendStream(Receiver):
         self._owed_bytes = 0
 
     def on_backlog_drained(self) -> None:
+        """Gives the writer the withheld credit, unless another limit still applies."""
         self._give_credit()
 
     # -- closing ----------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ class Health:
         self._services = ("", *services)
 
     def methods(self) -> dict[str, Method]:
+        """Returns the handlers of Check and Watch, by path."""
         return {
             f"/{SERVICE}/Check": unary("Check", self._check),
             f"/{SERVICE}/Watch": lambda call: _Watch(self, call),
@@ -36,6 +37,8 @@ class Health:
         return encode_status(status)
 
     def status_of(self, message: bytes) -> int:
+        """Returns the status of the service that an encoded HealthCheckRequest names; the empty name stands for the
+        whole server. Raises ValueError if the message is malformed."""
         asked = dict(fields(message)).get(1, b"")
         if text(asked) not in self._services:
             return SERVICE_UNKNOWN
@@ -58,6 +61,7 @@ class _Watch(Receiver):
 
 
 def encode_status(status: int) -> bytes:
+    """Encodes a HealthCheckResponse."""
     out = bytearray()
     put_int(out, 1, status)
     return bytes(out)

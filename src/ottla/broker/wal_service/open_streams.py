@@ -58,13 +58,16 @@ class OpenStreams:
         self._writers[partition, writer_id] = stream
 
     def forget_writer(self, stream: WriterStream) -> None:
+        """Removes the stream of a writer. Does nothing if a later stream of the same writer has superseded it."""
         for key in [key for key, each in self._writers.items() if each is stream]:
             del self._writers[key]
 
     def add_reader(self, stream: OpenStream) -> None:
+        """Adds the stream of a reader, so that it ends when the broker stops."""
         self._readers.add(stream)
 
     def forget_reader(self, stream: OpenStream) -> None:
+        """Removes the stream of a reader."""
         self._readers.discard(stream)
 
     def end_earlier(self, partition: Partition, fenced: Fenced) -> None:

@@ -26,6 +26,7 @@ class Reflection:
         self._descriptor: bytes | None = None
 
     def methods(self) -> dict[str, Method]:
+        """Returns the handler of ServerReflectionInfo, by its paths in v1 and v1alpha."""
         return {f"/{name}/ServerReflectionInfo": lambda call: _Info(self, call) for name in SERVICES}
 
     def answer(self, request: bytes) -> bytes:

@@ -43,6 +43,7 @@ class WalService:
         self._streams = OpenStreams()
 
     def methods(self) -> dict[str, Method]:
+        """Returns the handlers of all methods of the service, by path."""
         return {
             f"/{SERVICE}/Append": self._append,
             f"/{SERVICE}/Read": self._read,
