@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.broker.cluster.replication_lanes import LIVE, Lag
@@ -27,6 +28,7 @@ from ottla.protocol.wire.fetch_client import FetchedPartition
 if TYPE_CHECKING:
     from ottla.broker.cluster.replica_fetcher import ReplicaFetcher
     from ottla.broker.partition.partition import Partition
+
 
 log = logging.getLogger("ottla.replication")
 
@@ -86,6 +88,8 @@ class FollowerPartition:
         if answer.diverging is not None:
             self._truncate(*answer.diverging)
             return ErrorCode.none
+        if log.start_offset == log.end_offset and self._begins_inside(answer.records):
+            return ErrorCode.none
         error = self._append(answer.records)
         if isinstance(log, FileLog) and not log.is_journaled:
             # Write before the next fetch is sent, so that the same packet reports the progress of this write.
@@ -98,6 +102,28 @@ class FollowerPartition:
             traffic.bytes_followed += len(answer.records)
             self.lag.note(taken, len(answer.records), answer.high_watermark - log.end_offset)
         return error
+
+    def _begins_inside(self, records: memoryview) -> bool:
+        """Handles a leader's log that starts in the middle of a batch, after DeleteRecords: an empty log that was reset
+        to that start has to begin with the whole batch. It is reset to the batch's first offset and takes the batch
+        from this reply, because the leader refuses a fetch below its log start. The next reply moves the start."""
+        end = self._partition.log.end_offset
+        try:
+            first = next(split_batches(records), None)
+        except CorruptRecords:
+            return False
+        if first is None or not first.header.base_offset < end < first.header.next_offset:
+            return False
+        if is_placeholder(first.header) or not crc_matches(first.data, first.header):
+            return False
+        self._give_up_from(first.header.base_offset)
+        self._partition.reset_log(first.header.base_offset, partial(self._begin_with, memoryview(bytes(first.data))))
+        return True
+
+    def _begin_with(self, batch: memoryview, error: OSError | None) -> None:
+        if error is None and not self.ended:
+            self._append(batch)
+        self._go_on(error)
 
     def _append(self, records: memoryview) -> ErrorCode:
         log = self._partition.log
