@@ -42,9 +42,12 @@ from ottla.ports import Timer
 from ottla.protocol.model.durability import Durability
 from ottla.protocol.model.errors import ErrorCode, Refused
 from ottla.protocol.model.ids import LogKey, PartitionIndex, TopicId
+from ottla.reach import branch
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
+
+_HANDED_OVER = branch("leadership is handed over before a stop", __name__)
 
 ISR_CHECK_MS = 250.0
 HAND_OVER_S = 10.0
@@ -122,6 +125,7 @@ class Cluster(MembershipEvents):
             async with asyncio.timeout(HAND_OVER_S):
                 while not is_drained(self.membership.image, self._broker.node_id):
                     await sleep(self._clock, HAND_OVER_CHECK_MS)
+            _HANDED_OVER()
             async with asyncio.timeout(WATERMARK_S):
                 await self._watermarks_known()
 

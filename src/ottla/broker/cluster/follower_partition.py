@@ -24,11 +24,16 @@ from ottla.protocol.records.errors import CorruptRecords
 from ottla.protocol.records.replica_run import find_followed_run
 from ottla.protocol.wire.fetch import FetchPartition
 from ottla.protocol.wire.fetch_client import FetchedPartition
+from ottla.reach import branch
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.replica_fetcher import ReplicaFetcher
     from ottla.broker.partition.partition import Partition
 
+_DIVERGED = branch("a follower diverges from its leader", __name__)
+_BEGINS_LATER = branch("a follower takes over the start of its leader's log", __name__)
+_BEGAN_INSIDE = branch("a follower begins with a batch that its leader's log starts in", __name__)
+_PLACEHOLDER = branch("a follower ends inside a compacted range", __name__)
 
 log = logging.getLogger("ottla.replication")
 
@@ -86,6 +91,7 @@ class FollowerPartition:
         if answer.error:
             return ErrorCode(answer.error)
         if answer.diverging is not None:
+            _DIVERGED()
             self._truncate(*answer.diverging)
             return ErrorCode.none
         if log.start_offset == log.end_offset and self._begins_inside(answer.records):
@@ -116,6 +122,7 @@ class FollowerPartition:
             return False
         if is_placeholder(first.header) or not crc_matches(first.data, first.header):
             return False
+        _BEGAN_INSIDE()
         self._give_up_from(first.header.base_offset)
         self._partition.reset_log(first.header.base_offset, partial(self._begin_with, memoryview(bytes(first.data))))
         return True
@@ -155,6 +162,7 @@ class FollowerPartition:
         if header.base_offset < log.end_offset < header.next_offset and is_placeholder(header):
             # The leader has compacted: this log's end may be at the start of one of several batches that are gone
             # there.
+            _PLACEHOLDER()
             batch = memoryview(rest_of_placeholder(header, log.end_offset))
             header = read_header(batch)
         if header.base_offset != log.end_offset:
@@ -178,6 +186,7 @@ class FollowerPartition:
             log.transactions.advance_watermark(watermark)
             self._partition.wake_fetches()
         if log.start_offset < answer.log_start_offset <= log.end_offset:
+            _BEGINS_LATER()
             log.advance_start(answer.log_start_offset, lambda _: None)
 
     def _truncate(self, epoch: int, end_offset: int) -> None:

@@ -32,6 +32,9 @@ from ottla.protocol.model.ids import LogKey
 from ottla.protocol.model.topic_config import TopicConfig
 from ottla.protocol.records.batch import BatchHeader
 from ottla.protocol.records.produce_run import BatchRun
+from ottla.reach import branch
+
+_ROLLED = branch("a segment is rolled", __name__)
 
 LAZY_WRITE_BYTES = 1024 * 1024
 EARLY_WRITE_BYTES = 256 * 1024
@@ -233,6 +236,7 @@ class FileLog:
         return self.shared.clock.now_ms() - active.created_ms >= age_ms_max
 
     def roll(self) -> None:
+        _ROLLED()
         sealed = self.active
         now_ms = self.shared.clock.now_ms()
         fresh = Segment(
