@@ -94,24 +94,37 @@ class ClusterChecks:
     @contextmanager
     def watching(self) -> Iterator[None]:
         with ExitStack() as stack:
-            for owner, name, hook in (
-                (Partition, "lead", self._around_lead),
-                (Partition, "on_watermark", self._before_watermark),
-                (FollowerPartition, "_follow_marks", self._around_marks),
-                (FollowerPartition, "_give_up_from", self._around_marks),
-                (FileLog, "append", self._around_append),
-                (MemoryLog, "append", self._around_append),
-                (FileLog, "append_run", self._around_append_run),
-                (MemoryLog, "append_run", self._around_append_run),
-            ):
+            for owner, name, hook in self._hooks():
                 original = getattr(owner, name)
                 stack.callback(setattr, owner, name, original)
                 setattr(owner, name, hook(original))
             yield
 
+    def _hooks(self) -> list[tuple[type, str, Callable[..., Any]]]:
+        """The methods that are watched, each with the function that wraps it."""
+        return [
+            (Partition, "lead", self._around_lead),
+            (Partition, "on_watermark", self._before_watermark),
+            (FollowerPartition, "_follow_marks", self._around_marks),
+            (FollowerPartition, "_give_up_from", self._around_marks),
+            (FileLog, "append", self._around_append),
+            (MemoryLog, "append", self._around_append),
+            (FileLog, "append_run", self._around_append_run),
+            (MemoryLog, "append_run", self._around_append_run),
+        ]
+
     def durability_of(self, key: PartitionKey) -> Durability:
         topic = self.image.topic(key.topic_id)
         return Durability.DISK if topic is None else rules_of(topic.configs, self._defaults).durability
+
+    def _committed_of(self, key: PartitionKey) -> Committed:
+        found = self._committed.get(key)
+        if found is None:
+            found = self._committed[key] = self._new_committed(key)
+        return found
+
+    def _new_committed(self, key: PartitionKey) -> Committed:
+        return Committed()
 
     def has_losses(self, topic: str, partition: int) -> bool:
         return any((loss.topic, loss.partition) == (topic, partition) for loss in self.losses)
@@ -154,7 +167,7 @@ class ClusterChecks:
     def _on_isr(self, key: PartitionKey, old: PartitionState, new: PartitionState) -> None:
         """Whoever joins has all that was ever below the watermark: it may be elected from now on."""
         known = {member.broker_id for member in old.isr}
-        committed = self._committed.get(key, Committed())
+        committed = self._committed_of(key)
         for member in new.isr:
             replica = self._replica_of(key, member) if member.broker_id not in known else None
             if replica is not None and replica.log.acknowledged_end < committed.end:
@@ -197,7 +210,7 @@ class ClusterChecks:
         if key in self._newest and self._newest[key][0] > epoch:
             return  # deposed before it began: it may go on until it hears of that, and commits nothing
         self._newest[key] = epoch, partition.log, process
-        committed = self._committed.setdefault(key, Committed())
+        committed = self._committed_of(key)
         missing = committed.first_missing(partition.log, may_be_damaged=self._may_be_damaged(process))
         if missing is not None:
             self._on_missing(partition, epoch, committed, *missing)
@@ -260,7 +273,7 @@ class ClusterChecks:
     def _may_go_back(self, partition: Partition, process: str, watermark: int) -> bool:
         """Whether a follower may lower its watermark: it was away while records were lost that may be lost, or its log
         is damaged and copied again from the leader. In both cases it serves no reader before it is in sync."""
-        if partition.following is None or partition.is_read_here:
+        if partition.following is None or self._is_in_sync(partition):
             return False
         if isinstance(partition.log, FileLog) and partition.log.damages:
             return True
@@ -268,10 +281,15 @@ class ClusterChecks:
         since = self._risen[process, key][1]
         return any(since < epoch <= partition.leader_epoch and at < watermark for epoch, at in self._lost.get(key, ()))
 
+    def _is_in_sync(self, partition: Partition) -> bool:
+        """As the store has it: an ISR may still name an earlier incarnation of the broker, which had the data."""
+        found, registration = self.image.partition(_key_of(partition)), self.image.registration(partition._node_id)
+        return found is not None and registration is not None and registration.member in found.value.isr
+
     def _on_committed(self, partition: Partition) -> None:
         """A leader's watermark may have moved. Nobody has been told yet."""
         key, epoch, watermark = _key_of(partition), partition.leader_epoch, partition.high_watermark
-        committed = self._committed.setdefault(key, Committed())
+        committed = self._committed_of(key)
         if watermark <= max(committed.end, partition.log.start_offset):
             return  # nothing is below it that was not there before
         found = self.image.partition(key)
@@ -294,7 +312,7 @@ class ClusterChecks:
         if found is None or self.has_losses(topic, partition):
             return
         key = PartitionKey(found.id, partition)
-        end = self._committed.get(key, Committed()).end
+        end = self._committed_of(key).end
         if offset >= end:
             self._violated("acknowledged", key, f"offset {offset}, and the watermark has never been above {end}")
 
