@@ -10,6 +10,8 @@ Each check has a name, with which its violation begins:
     one leader an epoch     no two processes lead a partition in one epoch
     election                a new leader was in sync or eligible, and still has what it had
     watermark               it never goes back in an epoch, and no member of the stored ISR is behind it, by its class
+    holders                 enough logs hold what is below the watermark, whatever the stored ISR is (`holders`)
+    survivors               no record counts as lost while a living log holds all of them
     joining                 who joins an ISR has all that was below the watermark
     acknowledged            what a producer was told of is below the watermark
     committed               what was below a watermark is there, byte by byte, in every later leader
@@ -40,8 +42,10 @@ from ottla.protocol.records.batch import read_header
 from ottla.protocol.records.produce_run import ProduceRun
 from ottla.sim.cluster_host import ClusterProgram
 from ottla.sim.coordination import SimCoordination
+from ottla.sim.hosts import SimHost
 from ottla.sim.world import SimWorld
 from tests.simulation.committed import Committed
+from tests.simulation.holders import Holders
 from tests.simulation.survivors import Survivors
 from tests.simulation.violations import Violation
 
@@ -75,6 +79,7 @@ class ClusterChecks:
         self.image = ClusterImage()
         """What the store has at this moment, before any broker knows."""
         self.survivors = Survivors()
+        self.holders = Holders(world, programs)
         self.violations: list[Violation] = []
         self.losses: list[Loss] = []
         self.epochs_led: dict[PartitionKey, set[int]] = {}
@@ -89,6 +94,7 @@ class ClusterChecks:
         """(epoch whose leader came without it, first offset) of what was lost and may be."""
         self._committed: dict[PartitionKey, Committed] = {}
         self._contents: dict[tuple[PartitionKey, int, int], bytes] = {}
+        self._names = dict(enumerate(programs, 1))
         store.observers.append(self._on_transaction)
 
     @contextmanager
@@ -111,6 +117,8 @@ class ClusterChecks:
             (MemoryLog, "append", self._around_append),
             (FileLog, "append_run", self._around_append_run),
             (MemoryLog, "append_run", self._around_append_run),
+            (SimHost, "_bury", self.holders.around_bury),
+            (SimHost, "cut_power", self.holders.around_cut_power),
         ]
 
     def durability_of(self, key: PartitionKey) -> Durability:
@@ -223,6 +231,7 @@ class ClusterChecks:
             of_epoch = f", which was written in epoch {batch.epoch}" if batch is not None else ""
             self._violated("committed", key, f"{text}{of_epoch}: {why}")
             return
+        self._look_for_holder(partition, committed)
         self.losses.append(Loss(partition.topic.name, key.partition, offset, committed.end, self._world.now_s))
         self._world.note(f"{self.losses[-1]}")
         self._lost.setdefault(key, []).append((epoch, offset))
@@ -233,6 +242,16 @@ class ClusterChecks:
             text = f"epoch {epoch} goes on at {partition.log.end_offset}, and offsets up to {committed.end} were there"
             self._violated("goes on above", key, text)
         committed.begin_again(partition.log.start_offset)
+
+    def _look_for_holder(self, partition: Partition, committed: Committed) -> None:
+        """Nothing is lost while a living log holds all of it."""
+        key = _key_of(partition)
+        names = [self._names[number] for number in partition.replicas]
+        for name, other in self.holders.living(key, names):
+            is_whole = other is not partition and other.log.acknowledged_end >= committed.end > 0
+            if is_whole and committed.first_missing(other.log) is None:
+                text = f"{self._process()} leads in epoch {partition.leader_epoch} without what {name} holds"
+                self._violated("survivors", key, f"{text}, up to {committed.end}")
 
     def _before_watermark(self, original: Callable[[Partition], None]) -> Callable[[Partition], None]:
         def on_watermark(partition: Partition) -> None:
@@ -299,12 +318,28 @@ class ClusterChecks:
             for member in found.value.isr:
                 self._compare_end(partition, member, watermark)
         newest_epoch, log, process = self._newest[key]
+        before = committed.end
         committed.extend(partition.log, watermark)
+        if found.value.leader_epoch == epoch:
+            self._count_holders(partition, found.value, max(before, partition.log.start_offset))
         if newest_epoch > epoch:
             missing = committed.first_missing(log, may_be_damaged=self._may_be_damaged(process))
             if missing is not None:
                 text = f"{self._process()} moved it to {watermark} in epoch {epoch}, but {process} leads in epoch"
                 self._violated("committed", key, f"{text} {newest_epoch} without offset {missing[0]}: {missing[1]}")
+
+    def _count_holders(self, partition: Partition, state: PartitionState, begin: int) -> None:
+        """Looks into the logs themselves: enough of them hold what is committed, whatever the stored ISR is."""
+        key, durability = _key_of(partition), self.durability_of(_key_of(partition))
+        topic = self.image.topic(key.topic_id)
+        names = [name for name in (self._names[number] for number in state.replicas) if name in self._programs]
+        if topic is None or self.holders.has_lost(names, durability):
+            return
+        wanted = rules_of(topic.configs, self._defaults).min_insync(state)
+        found = self.holders.count(key, names, begin, self._committed_of(key))
+        if found < wanted:
+            text = f"{self._committed_of(key).end} in epoch {partition.leader_epoch}: {found} logs hold what is below"
+            self._violated("holders", key, f"{text}, and min.insync.replicas is {wanted}")
 
     def on_acknowledged(self, topic: str, partition: int, offset: int) -> None:
         """A producer was told so, under acks=all."""

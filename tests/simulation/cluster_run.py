@@ -247,6 +247,7 @@ class ClusterRun:
         self.fault_counts[fault.kind.value] += 1
 
     def _on_destroyed(self, fault: PlannedDiskFault) -> None:
+        self.checks.holders.on_disk_lost(fault.host)
         if fault.kind is DiskFaultKind.WIPED_DISK:
             self.checks.survivors.wiped[fault.host] += 1
             self.programs[fault.host].directory += 1

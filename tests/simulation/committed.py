@@ -70,6 +70,8 @@ class Committed:
     is_compacted: bool = False
     written: list[WrittenBatch] = field(default_factory=list)
     """With their records, in a compacted log."""
+    tombstones: dict[AnyLog, set[int]] = field(default_factory=dict)
+    """Offsets of the tombstones that were appended to each log of a compacted topic."""
     batches: dict[int, CommittedBatch] = field(default_factory=dict)
     """By their first offsets, which rise."""
 
@@ -108,7 +110,8 @@ class Committed:
     def _first_wrong(self, log: AnyLog, upto: int) -> tuple[int, str] | None:
         begin = log.start_offset
         found = [written_batch(*each).records for each in read_batches(log, begin, upto)] if begin < upto else []
-        return first_wrong(self.written, (record for records in found for record in records), begin, upto)
+        records = (record for records in found for record in records)
+        return first_wrong(self.written, records, begin, upto, self.tombstones.get(log, ()))
 
     def forget_from(self, offset: int) -> None:
         self.written = [batch for batch in self.written if batch.header.next_offset <= offset]

@@ -2,11 +2,14 @@
 
 A record may be gone if a later record of its key is stable (below the last stable offset) and not aborted. A tombstone
 may be gone once nothing older of its key is left. Everything at or above the last stable offset is still there.
+
+A replica that was away for longer than `delete.retention.ms` may never get a tombstone, and keeps what is older, as in
+Kafka. So only a log that had the tombstone itself must not lose it before the older records.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from ottla.broker.storage.batch_effects import marker_in
@@ -53,9 +56,11 @@ def stable_part(batches: Iterable[WrittenBatch], end: int) -> Stable:
     return Stable(min((offsets[0] for offsets in open_records.values() if offsets), default=end), aborted)
 
 
-def first_wrong(written: list[WrittenBatch], found: Iterable[Record], start: int, end: int) -> tuple[int, str] | None:
-    """Compares a compacted log with all that was written to it, between its start and `end`. Returns the first offset
-    that is wrong, and why."""
+def first_wrong(
+    written: list[WrittenBatch], found: Iterable[Record], start: int, end: int, tombstones: Collection[int]
+) -> tuple[int, str] | None:
+    """Compares a compacted log with all that was written to it, between its start and `end`. `tombstones` are the
+    offsets of those that this log has had. Returns the first offset that is wrong, and why."""
     data = {
         record.offset: record
         for batch in written
@@ -81,10 +86,12 @@ def first_wrong(written: list[WrittenBatch], found: Iterable[Record], start: int
         ):
             return record.offset, f"{record} was never written there, but {known}"
         there[record.offset] = record
-    return _first_missing(data, there, stable)
+    return _first_missing(data, there, stable, tombstones)
 
 
-def _first_missing(data: dict[int, Record], there: dict[int, Record], stable: Stable) -> tuple[int, str] | None:
+def _first_missing(
+    data: dict[int, Record], there: dict[int, Record], stable: Stable, tombstones: Collection[int]
+) -> tuple[int, str] | None:
     newest: dict[bytes | None, Record] = {}
     for offset, record in data.items():
         if offset >= stable.last_stable_offset:
@@ -101,6 +108,6 @@ def _first_missing(data: dict[int, Record], there: dict[int, Record], stable: St
             continue
         if record.value is not None:
             return record.offset, f"the last record of the key {key!r} is gone"
-        if key in left:
+        if key in left and record.offset in tombstones:
             return left[key], f"the key {key!r} is back: its tombstone at {record.offset} is gone"
     return None

@@ -119,6 +119,9 @@ class LongChecks(TransactionChecks):
         def move(log: AnyLog, *arguments: Any) -> None:
             before, end = log.start_offset, log.end_offset
             original(log, *arguments)
+            if isinstance(log, FileLog) and arguments and isinstance(arguments[0], FileLog):  # it was cut and reopened
+                key = PartitionKey(log.key.topic_id, log.key.partition)
+                self._committed_of(key).tombstones.pop(log, None)
             is_reset = log.start_offset == log.end_offset != end
             if log.start_offset != before and not is_reset:
                 self._on_start_moved(log, before)
@@ -166,6 +169,8 @@ class LongChecks(TransactionChecks):
             return
         header = read_header(batch)
         for record in written_batch(header, bytes(batch)).records:
+            if record.value is None:
+                self._committed_of(key).tombstones.setdefault(log, set()).add(record.offset)
             known = self._contents_of_record(key, header.leader_epoch, record)
             if known is not None:
                 text = f"{self._process()} writes {record} in epoch {header.leader_epoch}, where {known!r} was"

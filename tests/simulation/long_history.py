@@ -141,7 +141,7 @@ class LongHistory:
                     self._check_keys(at, found, certain)
                 else:
                     self._check_all(at, found, certain)
-                self._check_seen(at, _newest_of_keys(found) if at[0] in compacted else found)
+                self._check_seen(at, self._newest_of_keys(found) if at[0] in compacted else found)
         self._check_skips(compacted)
 
     def _check_once(self, at: Partition, found: dict[int, Sent]) -> None:
@@ -177,8 +177,8 @@ class LongHistory:
             offsets = by_key.get(key, [])
             if any(offset >= record.offset for offset in offsets):
                 continue
-            if record.value is None and not offsets:
-                continue
+            if record.value is None:
+                continue  # whether it may be gone is checked log by log
             if not offsets and self._may_be_deleted_later(record):
                 continue
             raise Violation("compacted", f"{at}: {record} is gone, and of its key there is {offsets}")
@@ -190,6 +190,12 @@ class LongHistory:
             for each in self.sent.values()
             if each.at == record.at and each.key == record.key
         )
+
+    def _newest_of_keys(self, found: dict[int, Sent]) -> dict[int, Sent]:
+        """Other records of a key may have been compacted where a reader read, and not where all is read in the end. So
+        may a record before a tombstone that this replica never got."""
+        newest = {record.key: offset for offset, record in found.items()}
+        return {at: found[at] for at in newest.values() if not self._may_be_deleted_later(found[at])}
 
     def _check_seen(self, at: Partition, found: dict[int, Sent]) -> None:
         for reader, seen in self.seen.items():
@@ -209,9 +215,3 @@ class LongHistory:
             skipped = [record for record in certain.get(skip.at, []) if first <= record.offset < skip.end]
             if skipped:
                 raise Violation("seen", f"{skip}: {skipped}")
-
-
-def _newest_of_keys(found: dict[int, Sent]) -> dict[int, Sent]:
-    """Other records of a key may have been compacted where a reader read, and not where all is read in the end."""
-    newest = {record.key: offset for offset, record in found.items()}
-    return {offset: found[offset] for offset in newest.values()}

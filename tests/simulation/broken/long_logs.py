@@ -9,7 +9,7 @@ from tests.simulation.broken.variants import Variant, long
 VARIANTS = (
     Variant(
         "compact up to the high watermark",
-        rule="last-stable-offset",
+        rule="after-failover",
         breaks="Compaction takes records of open transactions for the last ones of their keys.",
         edits=(Edit(Housekeeping, "_compacted_logs", "partition.last_stable_offset", "partition.high_watermark"),),
         checkers=frozenset({"committed", "replicas", "compacted"}),
