@@ -11,7 +11,7 @@ Each check has a name, with which its violation begins:
     election                a new leader was in sync or eligible, and still has what it had
     watermark               it never goes back in an epoch, and no member of the stored ISR is behind it, by its class
     holders                 enough logs hold what is below the watermark, whatever the stored ISR is (`holders`)
-    survivors               no record counts as lost while a living log holds all of them
+    survivors               no record counts as lost while a living log that was in sync holds all of them
     joining                 who joins an ISR has all that was below the watermark
     acknowledged            what a producer was told of is below the watermark
     committed               what was below a watermark is there, byte by byte, in every later leader
@@ -95,6 +95,9 @@ class ClusterChecks:
         self._committed: dict[PartitionKey, Committed] = {}
         self._contents: dict[tuple[PartitionKey, int, int], bytes] = {}
         self._names = dict(enumerate(programs, 1))
+        self._in_sync_at_commit: dict[PartitionKey, set[Member]] = {}
+        self._lagged: dict[PartitionKey, set[Member]] = {}
+        """Members that a leader has removed from the ISR since the last commit."""
         store.observers.append(self._on_transaction)
 
     @contextmanager
@@ -174,6 +177,7 @@ class ClusterChecks:
 
     def _on_isr(self, key: PartitionKey, old: PartitionState, new: PartitionState) -> None:
         """Whoever joins has all that was ever below the watermark: it may be elected from now on."""
+        self._lagged.setdefault(key, set()).update(set(old.isr) - set(new.isr))
         known = {member.broker_id for member in old.isr}
         committed = self._committed_of(key)
         for member in new.isr:
@@ -244,12 +248,17 @@ class ClusterChecks:
         committed.begin_again(partition.log.start_offset)
 
     def _look_for_holder(self, partition: Partition, committed: Committed) -> None:
-        """Nothing is lost while a living log holds all of it."""
+        """Nothing is lost while a living log holds all of it, of a broker that was in sync when the last of it was
+        committed. A broker that has registered again since, or that a leader has taken out for its lag, does not count:
+        nobody can know what it has."""
         key = _key_of(partition)
+        counting = self._in_sync_at_commit.get(key, set()) - self._lagged.get(key, set())
         names = [self._names[number] for number in partition.replicas]
         for name, other in self.holders.living(key, names):
+            registration = self.image.registration(other._node_id)
             is_whole = other is not partition and other.log.acknowledged_end >= committed.end > 0
-            if is_whole and committed.first_missing(other.log) is None:
+            counts = registration is not None and registration.member in counting
+            if is_whole and counts and committed.first_missing(other.log) is None:
                 text = f"{self._process()} leads in epoch {partition.leader_epoch} without what {name} holds"
                 self._violated("survivors", key, f"{text}, up to {committed.end}")
 
@@ -321,6 +330,8 @@ class ClusterChecks:
         before = committed.end
         committed.extend(partition.log, watermark)
         if found.value.leader_epoch == epoch:
+            self._in_sync_at_commit[key] = set(found.value.isr)
+            self._lagged.pop(key, None)
             self._count_holders(partition, found.value, max(before, partition.log.start_offset))
         if newest_epoch > epoch:
             missing = committed.first_missing(log, may_be_damaged=self._may_be_damaged(process))
