@@ -75,9 +75,7 @@ SEEDS ?= 100
 FROM ?= 0
 simulate: setup
 	@$(BIN)/python -m tests.simulation.campaign --seeds $(SEEDS) --from $(FROM) $(if $(WORKERS),--workers $(WORKERS))
-	@$(BIN)/python -m tests.simulation.campaign --groups --seeds $$(($(SEEDS) / 4)) --from $(FROM) $(if $(WORKERS),--workers $(WORKERS))
-	@$(BIN)/python -m tests.simulation.campaign --transactions --seeds $$(($(SEEDS) / 4)) --from $(FROM) $(if $(WORKERS),--workers $(WORKERS))
-	@$(BIN)/python -m tests.simulation.campaign --load --seeds $$(($(SEEDS) / 4)) --from $(FROM) $(if $(WORKERS),--workers $(WORKERS))
+	@for kind in long groups transactions wal log load; do $(BIN)/python -m tests.simulation.campaign --kind $$kind --seeds $$(($(SEEDS) / 4)) --from $(FROM) $(if $(WORKERS),--jobs $(WORKERS)) || exit 1; done
 
 MINUTES ?= 5
 siege: setup

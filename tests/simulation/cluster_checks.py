@@ -10,6 +10,8 @@ Each check has a name, with which its violation begins:
     one leader an epoch     no two processes lead a partition in one epoch
     election                a new leader was in sync or eligible, and still has its data
     watermark               never decreases within an epoch, and no member of the stored ISR is behind it, by its class
+    holders                 enough logs hold the records below the high watermark, whatever the stored ISR is
+    survivors               no record counts as lost while a living log that was in sync holds all of them
     joining                 a replica that joins an ISR has everything below the high watermark
     acknowledged            a record acknowledged to a producer is below the high watermark
     committed               records below a high watermark are present, byte for byte, in every later leader
@@ -41,8 +43,10 @@ from ottla.protocol.records.batch import read_header
 from ottla.protocol.records.produce_run import ProduceRun
 from ottla.sim.cluster_host import ClusterProgram
 from ottla.sim.coordination import SimCoordination
+from ottla.sim.hosts import SimHost
 from ottla.sim.world import SimWorld
 from tests.simulation.committed import Committed
+from tests.simulation.holders import Holders
 from tests.simulation.survivors import Survivors
 from tests.simulation.violations import Violation
 
@@ -76,6 +80,7 @@ class ClusterChecks:
         self.image = ClusterImage()
         """The current state of the store, which brokers may not have seen yet."""
         self.survivors = Survivors()
+        self.holders = Holders(world, programs)
         self.violations: list[Violation] = []
         self.losses: list[Loss] = []
         self.epochs_led: dict[PartitionKey, set[int]] = {}
@@ -90,29 +95,48 @@ class ClusterChecks:
         """Permitted losses: (epoch of the first leader without the records, first lost offset)."""
         self._committed: dict[PartitionKey, Committed] = {}
         self._contents: dict[tuple[PartitionKey, int, int], bytes] = {}
+        self._names = dict(enumerate(programs, 1))
+        self._in_sync_at_commit: dict[PartitionKey, set[Member]] = {}
+        self._lagged: dict[PartitionKey, set[Member]] = {}
+        """Members that a leader has removed from the ISR since the last commit."""
         store.observers.append(self._on_transaction)
 
     @contextmanager
     def watching(self) -> Iterator[None]:
         with ExitStack() as stack:
-            for owner, name, hook in (
-                (Partition, "lead", self._around_lead),
-                (Partition, "on_watermark", self._before_watermark),
-                (FollowerPartition, "_follow_marks", self._around_marks),
-                (FollowerPartition, "_give_up_from", self._around_marks),
-                (FileLog, "append", self._around_append),
-                (MemoryLog, "append", self._around_append),
-                (FileLog, "append_run", self._around_append_run),
-                (MemoryLog, "append_run", self._around_append_run),
-            ):
+            for owner, name, hook in self._hooks():
                 original = getattr(owner, name)
                 stack.callback(setattr, owner, name, original)
                 setattr(owner, name, hook(original))
             yield
 
+    def _hooks(self) -> list[tuple[type, str, Callable[..., Any]]]:
+        """The methods that are watched, each with the function that wraps it."""
+        return [
+            (Partition, "lead", self._around_lead),
+            (Partition, "on_watermark", self._before_watermark),
+            (FollowerPartition, "_follow_marks", self._around_marks),
+            (FollowerPartition, "_give_up_from", self._around_marks),
+            (FileLog, "append", self._around_append),
+            (MemoryLog, "append", self._around_append),
+            (FileLog, "append_run", self._around_append_run),
+            (MemoryLog, "append_run", self._around_append_run),
+            (SimHost, "_bury", self.holders.around_bury),
+            (SimHost, "cut_power", self.holders.around_cut_power),
+        ]
+
     def durability_of(self, key: PartitionKey) -> Durability:
         topic = self.image.topic(key.topic_id)
         return Durability.DISK if topic is None else rules_of(topic.configs, self._defaults).durability
+
+    def _committed_of(self, key: PartitionKey) -> Committed:
+        found = self._committed.get(key)
+        if found is None:
+            found = self._committed[key] = self._new_committed(key)
+        return found
+
+    def _new_committed(self, key: PartitionKey) -> Committed:
+        return Committed()
 
     def has_losses(self, topic: str, partition: int) -> bool:
         return any((loss.topic, loss.partition) == (topic, partition) for loss in self.losses)
@@ -154,8 +178,9 @@ class ClusterChecks:
 
     def _on_isr(self, key: PartitionKey, old: PartitionState, new: PartitionState) -> None:
         """Checks that a new ISR member has everything below the high watermark: from now on it may be elected."""
+        self._lagged.setdefault(key, set()).update(set(old.isr) - set(new.isr))
         known = {member.broker_id for member in old.isr}
-        committed = self._committed.get(key, Committed())
+        committed = self._committed_of(key)
         for member in new.isr:
             replica = self._replica_of(key, member) if member.broker_id not in known else None
             if replica is not None and replica.log.acknowledged_end < committed.end:
@@ -198,7 +223,7 @@ class ClusterChecks:
         if key in self._newest and self._newest[key][0] > epoch:
             return  # deposed before it started: it may act as leader until it learns of that, but commits nothing
         self._newest[key] = epoch, partition.log, process
-        committed = self._committed.setdefault(key, Committed())
+        committed = self._committed_of(key)
         missing = committed.first_missing(partition.log, may_be_damaged=self._may_be_damaged(process))
         if missing is not None:
             self._on_missing(partition, epoch, committed, *missing)
@@ -211,6 +236,7 @@ class ClusterChecks:
             of_epoch = f", which was written in epoch {batch.epoch}" if batch is not None else ""
             self._violated("committed", key, f"{text}{of_epoch}: {why}")
             return
+        self._look_for_holder(partition, committed)
         self.losses.append(Loss(partition.topic.name, key.partition, offset, committed.end, self._world.now_s))
         self._world.note(f"{self.losses[-1]}")
         self._lost.setdefault(key, []).append((epoch, offset))
@@ -221,6 +247,21 @@ class ClusterChecks:
             text = f"epoch {epoch} goes on at {partition.log.end_offset}, and offsets up to {committed.end} were there"
             self._violated("goes on above", key, text)
         committed.begin_again(partition.log.start_offset)
+
+    def _look_for_holder(self, partition: Partition, committed: Committed) -> None:
+        """Nothing is lost while a living log holds all of it, of a broker that was in sync when the last of it was
+        committed. A broker that has registered again since, or that a leader has taken out for its lag, does not count:
+        nobody can know what it has."""
+        key = _key_of(partition)
+        counting = self._in_sync_at_commit.get(key, set()) - self._lagged.get(key, set())
+        names = [self._names[number] for number in partition.placement.replicas]
+        for name, other in self.holders.living(key, names):
+            registration = self.image.registration(other._node_id)
+            is_whole = other is not partition and other.log.acknowledged_end >= committed.end > 0
+            counts = registration is not None and registration.member in counting
+            if is_whole and counts and committed.first_missing(other.log) is None:
+                text = f"{self._process()} leads in epoch {partition.leader_epoch} without what {name} holds"
+                self._violated("survivors", key, f"{text}, up to {committed.end}")
 
     def _before_watermark(self, original: Callable[[Partition], None]) -> Callable[[Partition], None]:
         def on_watermark(partition: Partition) -> None:
@@ -261,7 +302,7 @@ class ClusterChecks:
     def _may_go_back(self, partition: Partition, process: str, watermark: int) -> bool:
         """Returns whether a follower may lower its high watermark: it was away during a permitted loss, or its log is
         damaged and is copied again from the leader. In both cases it serves no reader before it is in sync."""
-        if partition.following is None or partition.is_read_here:
+        if partition.following is None or self._is_in_sync(partition):
             return False
         if isinstance(partition.log, FileLog) and partition.log.damages:
             return True
@@ -269,10 +310,15 @@ class ClusterChecks:
         since = self._risen[process, key][1]
         return any(since < epoch <= partition.leader_epoch and at < watermark for epoch, at in self._lost.get(key, ()))
 
+    def _is_in_sync(self, partition: Partition) -> bool:
+        """As the store has it: an ISR may still name an earlier incarnation of the broker, which had the data."""
+        found, registration = self.image.partition(_key_of(partition)), self.image.registration(partition._node_id)
+        return found is not None and registration is not None and registration.member in found.value.isr
+
     def _on_committed(self, partition: Partition) -> None:
         """Called when a leader's high watermark may have moved, before anybody is notified."""
         key, epoch, watermark = _key_of(partition), partition.leader_epoch, partition.high_watermark
-        committed = self._committed.setdefault(key, Committed())
+        committed = self._committed_of(key)
         if watermark <= max(committed.end, partition.log.start_offset):
             return  # nothing new is below it
         found = self.image.partition(key)
@@ -282,12 +328,30 @@ class ClusterChecks:
             for member in found.value.isr:
                 self._compare_end(partition, member, watermark)
         newest_epoch, log, process = self._newest[key]
+        before = committed.end
         committed.extend(partition.log, watermark)
+        if found.value.leader_epoch == epoch:
+            self._in_sync_at_commit[key] = set(found.value.isr)
+            self._lagged.pop(key, None)
+            self._count_holders(partition, found.value, max(before, partition.log.start_offset))
         if newest_epoch > epoch:
             missing = committed.first_missing(log, may_be_damaged=self._may_be_damaged(process))
             if missing is not None:
                 text = f"{self._process()} moved it to {watermark} in epoch {epoch}, but {process} leads in epoch"
                 self._violated("committed", key, f"{text} {newest_epoch} without offset {missing[0]}: {missing[1]}")
+
+    def _count_holders(self, partition: Partition, state: PartitionState, begin: int) -> None:
+        """Looks into the logs themselves: enough of them hold what is committed, whatever the stored ISR is."""
+        key, durability = _key_of(partition), self.durability_of(_key_of(partition))
+        topic = self.image.topic(key.topic_id)
+        names = [name for name in (self._names[number] for number in state.replicas) if name in self._programs]
+        if topic is None or self.holders.has_lost(names, durability):
+            return
+        wanted = rules_of(topic.configs, self._defaults).min_insync(state)
+        found = self.holders.count(key, names, begin, self._committed_of(key))
+        if found < wanted:
+            text = f"{self._committed_of(key).end} in epoch {partition.leader_epoch}: {found} logs hold what is below"
+            self._violated("holders", key, f"{text}, and min.insync.replicas is {wanted}")
 
     def on_acknowledged(self, topic: str, partition: int, offset: int) -> None:
         """Called when a producer gets an acknowledgement under acks=all."""
@@ -295,7 +359,7 @@ class ClusterChecks:
         if found is None or self.has_losses(topic, partition):
             return
         key = PartitionKey(found.id, partition)
-        end = self._committed.get(key, Committed()).end
+        end = self._committed_of(key).end
         if offset >= end:
             self._violated("acknowledged", key, f"offset {offset}, and the watermark has never been above {end}")
 

@@ -35,14 +35,17 @@ class PlannedTopic:
     partitions: int
     factor: int
     min_insync: int
+    configs: dict[str, str] = field(default_factory=dict)
 
     def settings(self) -> dict[str, Any]:
-        configs = {"ottla.durability": str(self.durability), "min.insync.replicas": str(self.min_insync)}
+        durable = {"ottla.durability": str(self.durability), "min.insync.replicas": str(self.min_insync)}
+        configs = {**durable, **self.configs}
         return {"partitions": self.partitions, "replication_factor": self.factor, "configs": configs}
 
     def __str__(self) -> str:
         copies = f"{self.partitions} partitions, {self.factor} replicas, {self.min_insync} in sync"
-        return f"topic {self.name} ({self.durability}): {copies}"
+        configs = "".join(f", {name}={value}" for name, value in self.configs.items())
+        return f"topic {self.name} ({self.durability}): {copies}{configs}"
 
 
 @dataclass(frozen=True, slots=True)

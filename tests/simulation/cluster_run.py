@@ -32,6 +32,7 @@ from tests.simulation.cluster_clients import Clients, History, Place
 from tests.simulation.cluster_operator import Operator
 from tests.simulation.cluster_plan import CONSUMERS, OPERATOR, PRODUCERS, ClusterPlan, RunOptions, StoreTrouble
 from tests.simulation.committed import DamagedLogError, UnreadableLogError, read_batches
+from tests.simulation.state_faults import SEEDS_FROM, StateFaults
 from tests.simulation.violations import Violation
 
 __all__ = ["ClusterRun", "RunOptions", "Violation"]
@@ -67,6 +68,7 @@ class ClusterRun:
         self.server = ",".join(f"{name}:9092" for name in self.plan.brokers)
         self._troubles: ActiveDiskFaults | None = None
         self._set_up_brokers(Random(f"{seed}/setup"))
+        self.state_faults = StateFaults(seed, self.world, self.programs, self.fault_counts, self.checks.survivors)
         counts = {topic.name: topic.partitions for topic in self.plan.topics}
         damaged = self.checks.survivors.damaged
         self.clients = Clients(
@@ -102,7 +104,7 @@ class ClusterRun:
         faults.delay_ms, faults.watch_lag_ms = plan.store_delay_ms, plan.watch_lag_ms
         faults.break_share, faults.expiry_slack_ms = plan.break_share, plan.expiry_slack_ms
         self.programs = {
-            name: ClusterProgram(self.store, number, self.properties, on_disk=self._on_boot)
+            name: ClusterProgram(self.store, number, self._properties_of(number), on_disk=self._on_boot)
             for number, name in enumerate(plan.brokers, 1)
         }
         self.checks = self.checks_type(world, self.store, self.programs, self.properties)
@@ -113,6 +115,9 @@ class ClusterRun:
         for name in plan.clients:
             world.host(name, skew_ms=rng.uniform(-500, 500), drift_ppm=rng.uniform(-100, 100))
         world.after(PROBE_S, self._probe)
+
+    def _properties_of(self, number: int) -> Mapping[str, str]:
+        return self.properties
 
     # -- a broker's process --------------------------------------------------------------------------------------
 
@@ -149,7 +154,7 @@ class ClusterRun:
     # -- the run -------------------------------------------------------------------------------------------------
 
     def execute(self) -> None:
-        with self.checks.watching():
+        with self.checks.watching(), self.state_faults.observing():
             try:
                 with self.world:
                     self._execute()
@@ -224,10 +229,16 @@ class ClusterRun:
             may_flip_in=self._has_a_disk_log,
             set_speed=self._set_speed,
         )
+        if self.has_state_faults:
+            self.state_faults.ends_s = self.world.now_s + self.plan.ends_s
         self.plan.faults.start(self.world, self._on_struck)
         self._troubles = self.plan.disk_faults.start(self.world, surroundings)
         for trouble in self.plan.store_troubles:
             self.world.after(trouble.at_s, self._trouble_store, trouble)
+
+    @property
+    def has_state_faults(self) -> bool:
+        return self.seed >= SEEDS_FROM
 
     def _on_struck(self, fault: PlannedFault) -> None:
         self.fault_counts[fault.kind.value] += 1
@@ -236,6 +247,7 @@ class ClusterRun:
         self.fault_counts[fault.kind.value] += 1
 
     def _on_destroyed(self, fault: PlannedDiskFault) -> None:
+        self.checks.holders.on_disk_lost(fault.host)
         if fault.kind is DiskFaultKind.WIPED_DISK:
             self.checks.survivors.wiped[fault.host] += 1
             self.programs[fault.host].directory += 1

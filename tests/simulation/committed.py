@@ -11,6 +11,7 @@ from ottla.broker.storage.contract import ColdRead, Damage
 from ottla.broker.storage.file_log import FileLog
 from ottla.protocol.model.errors import ErrorCode, Refused
 from ottla.protocol.records.batch import BatchHeader, split_batches
+from tests.simulation.compacted import WrittenBatch, first_wrong, written_batch
 
 READ_BYTES_MAX = 1 << 20
 
@@ -62,9 +63,16 @@ class CommittedBatch:
 
 @dataclass
 class Committed:
-    """The committed records of one partition."""
+    """The committed records of one partition. With `may_delete`, a log may begin anywhere; with `is_compacted`, it may
+    lack records."""
 
     end: int = 0
+    may_delete: bool = False
+    is_compacted: bool = False
+    written: list[WrittenBatch] = field(default_factory=list)
+    """With their records, in a compacted log."""
+    tombstones: dict[AnyLog, set[int]] = field(default_factory=dict)
+    """Offsets of the tombstones that were appended to each log of a compacted topic."""
     batches: dict[int, CommittedBatch] = field(default_factory=dict)
     """Batches by first offset, in ascending order."""
 
@@ -72,6 +80,8 @@ class Committed:
         for header, content in read_batches(log, max(self.end, log.start_offset), upto):
             if header.base_offset >= self.end:
                 self.batches[header.base_offset] = CommittedBatch(header.leader_epoch, header.next_offset, content)
+                if self.is_compacted:
+                    self.written.append(written_batch(header, content))
         self.end = max(self.end, upto)
 
     def first_missing(self, log: AnyLog, *, may_be_damaged: bool = False) -> tuple[int, str] | None:
@@ -81,10 +91,12 @@ class Committed:
             upto, missing = log.end_offset, (log.end_offset, f"the log ends at {log.end_offset}")
         else:
             upto, missing = self.end, None
-        if self.batches and log.start_offset > min(self.batches):
+        if not self.may_delete and self.batches and log.start_offset > min(self.batches):
             return min(self.batches), f"the log begins at {log.start_offset}"
         place = log.start_offset
         try:
+            if self.is_compacted:
+                return self._first_wrong(log, upto) or missing
             for header, content in read_batches(log, place, upto):
                 place = header.base_offset
                 known = self.batches.get(place)
@@ -96,11 +108,19 @@ class Committed:
             return missing if is_allowed else (place, str(error))
         return missing
 
+    def _first_wrong(self, log: AnyLog, upto: int) -> tuple[int, str] | None:
+        begin = log.start_offset
+        found = [written_batch(*each).records for each in read_batches(log, begin, upto)] if begin < upto else []
+        records = (record for records in found for record in records)
+        return first_wrong(self.written, records, begin, upto, self.tombstones.get(log, ()))
+
     def forget_from(self, offset: int) -> None:
+        self.written = [batch for batch in self.written if batch.header.next_offset <= offset]
         self.batches = {base: batch for base, batch in self.batches.items() if batch.end <= offset}
         self.end = min(self.end, offset)
 
     def begin_again(self, offset: int) -> None:
         """Forgets all earlier batches."""
         self.batches.clear()
+        self.written.clear()
         self.end = offset

@@ -95,6 +95,10 @@ class LogWorld:
         )
         return LogModel(key, config)
 
+    @property
+    def now_s(self) -> float:
+        return self.clock.now_ms() / 1000
+
     # -- lifecycle -------------------------------------------------------------------------------------------
 
     def start(self) -> None:

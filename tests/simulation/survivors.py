@@ -31,12 +31,26 @@ class Survivors:
         """How often each host lost its disk."""
         self.damaged: Counter[str] = Counter()
         """How often bits flipped on each host, possibly in live data."""
+        self._clean: dict[str, int] = {}
+        """Power cuts of each host when it stopped gracefully, until it boots again: those since cost nothing."""
+        self._harmless: Counter[str] = Counter()
+        """How often each host lost its power between a graceful stop and the next start."""
 
     def on_boot(self, host: SimHost) -> None:
+        if host.name in self._clean:
+            self._harmless[host.name] += host.power_cuts - self._clean.pop(host.name)
         name = f"{host.name}/{host.incarnation}"
         self._processes[name] = Process(
-            host, host.incarnation, host.power_cuts, self.wiped[host.name], self.damaged[host.name]
+            host, host.incarnation, self._power_cuts(host), self.wiped[host.name], self.damaged[host.name]
         )
+
+    def on_clean_stop(self, host: SimHost) -> None:
+        """A broker has synced everything and ends."""
+        self._clean[host.name] = host.power_cuts
+
+    def _power_cuts(self, host: SimHost) -> int:
+        """Returns how often the host lost its power with unsynced pages."""
+        return self._clean.get(host.name, host.power_cuts) - self._harmless[host.name]
 
     def on_registered(self, registration: Registration, process: str) -> None:
         self._members[registration.member] = self._processes[process]
@@ -56,7 +70,7 @@ class Survivors:
         if durability is Durability.MEMORY:
             return self.is_running(member)
         host = process.host
-        return process.power_cuts == host.power_cuts and process.wiped == self.wiped[host.name]
+        return process.power_cuts == self._power_cuts(host) and process.wiped == self.wiped[host.name]
 
     def has_data(self, member: Member, durability: Durability) -> bool:
         """Returns whether this member's data certainly exists."""

@@ -9,8 +9,8 @@ import pytest
 
 from tests.simulation.broken.__main__ import VARIANTS
 from tests.simulation.broken.editing import Edit, StaleEditError, edited
-from tests.simulation.broken.log_run import LogRun
 from tests.simulation.broken.variants import SEEDS_MAX, Variant, catch, known_first
+from tests.simulation.log_run import LogRun
 
 PINNED_LOGS = (78,)
 """Found truncated records that reappeared with a rewritten segment."""

@@ -119,7 +119,7 @@ class TransactionChecks(ClusterChecks):
         followed = self._followed[key]
         watermark, found = partition.high_watermark, partition.last_stable_offset
         at = self._process(), key, partition.leader_epoch
-        if watermark == followed.end and found != followed.stable:
+        if watermark == followed.end and found != max(followed.stable, partition.log.start_offset):
             text = f"is {found} with watermark {watermark}; {followed.open} are open"
             self._violated("last stable offset", key, text)
         if found < self._stable.get(at, 0):

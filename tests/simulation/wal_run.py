@@ -7,11 +7,12 @@ Everything that clients observed is checked against the log at the end for linea
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from random import Random
 
 from ottla.sim.cluster_host import ClusterProgram
 from ottla.sim.coordination import SimCoordination
-from ottla.sim.fault_plan import FaultKind, FaultPlan
+from ottla.sim.fault_plan import FaultKind, FaultPlan, PlannedFault
 from ottla.sim.hosts import SimHost
 from ottla.sim.world import SimWorld
 from ottla.wal import (
@@ -46,7 +47,11 @@ PROPERTIES = {
 class WalRun:
     """One seed."""
 
+    leader_changes = 0
+
     def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.fault_counts: Counter[str] = Counter()
         self.chance = Random(f"{seed}/wal")
         self.world = SimWorld(seed)
         self.history: list[Operation] = []
@@ -67,12 +72,25 @@ class WalRun:
             kinds=kinds,
         )
 
+    @property
+    def acknowledged(self) -> int:
+        return sum(each.outcome == "done" for each in self.history)
+
+    def execute(self) -> None:
+        self.run()
+
+    def check(self) -> None:
+        """`run` has compared all that clients saw with the logs."""
+
+    def _on_struck(self, fault: PlannedFault) -> None:
+        self.fault_counts[fault.kind.value] += 1
+
     def run(self) -> str:
         with self.world:
             self.world.boot_all()
             reader = self.world.hosts["reader"]
             reader.loop.run_until_complete(self.create())
-            self.plan.start(self.world)
+            self.plan.start(self.world, self._on_struck)
             works = [self.world.hosts[name].spawn(self.write(self.world.hosts[name])) for name in WRITERS]
             works += [self.world.hosts[name].spawn(self.rule(self.world.hosts[name])) for name in RULERS]
             works.append(reader.spawn(self.cut()))

@@ -14,15 +14,18 @@ from collections.abc import Callable, Mapping
 
 from ottla.broker.api.request_handler import BrokerRequestHandler
 from ottla.broker.broker import Broker
+from ottla.broker.cluster.identity import take_clean_shutdown
 from ottla.broker.cluster.membership import Membership
 from ottla.broker.cluster.metadata import ClusterMetadata
 from ottla.broker.endpoints import Endpoint
 from ottla.broker.server.server import Server
 from ottla.broker.wal_service.server import AppendStreamServer
 from ottla.machines.controller.broker_requests import BrokerStart
-from ottla.sim.broker_host import PORT, new_context
+from ottla.sim.broker_host import DATA_DIR, PORT, new_context
 from ottla.sim.coordination import SimCoordination, SimCoordinationClient
 from ottla.sim.hosts import SimHost
+
+STOP_GRACE_S = 5.0
 
 
 class ClusterProgram:
@@ -45,6 +48,10 @@ class ClusterProgram:
         """Number of disks that this host has had: a wiped disk is a different directory."""
         self.broker: Broker | None = None
         self.client: SimCoordinationClient | None = None
+        self.is_stopping = False
+        self._server: Server | None = None
+        self._writers: AppendStreamServer | None = None
+        self._clean_epoch: int | None = None
 
     @property
     def journal_id(self) -> bytes:
@@ -67,6 +74,8 @@ class ClusterProgram:
             self.directory += 1
         if self._on_disk is not None:
             self._on_disk(host)
+        self.is_stopping = False
+        self._clean_epoch = take_clean_shutdown(host.disk.files, DATA_DIR)
         context = new_context(host, self.properties, self.journal_id, self.reports)
         self.client = self._store.client(host.clock, name=f"{host.name}/{host.incarnation}")
         membership = Membership(self.client, host.clock, context.config.broker_session_timeout_ms)
@@ -75,15 +84,32 @@ class ClusterProgram:
         await cluster.recover()
         broker.start()
         cluster.open()
-        server = Server(BrokerRequestHandler(broker), broker.config)
+        server = self._server = Server(BrokerRequestHandler(broker), broker.config)
         _, port = await server.start(host.name, PORT)
         context.endpoints.clients = Endpoint(host.name, port)
         if broker.config.wal_port is not None:
-            writers = AppendStreamServer(broker)
+            writers = self._writers = AppendStreamServer(broker)
             await writers.start(host.name, broker.config.wal_port)
             context.endpoints.wal_port = writers.port
         await cluster.join(self._start(host, port, cluster))
         await asyncio.get_running_loop().create_future()  # until the host is killed or loses power
+
+    async def stop(self) -> None:
+        """Stops the broker as SIGTERM does: hands leadership over, answers, flushes, and records the clean shutdown.
+        The caller ends the process afterwards. Does nothing while the broker starts or stops."""
+        broker, server = self.broker, self._server
+        if broker is None or server is None or self.is_stopping or not self.broker_is_in():
+            return
+        self.is_stopping = True
+        await broker.metadata.hand_over()
+        broker.begin_shutdown()
+        if self._writers is not None:
+            await self._writers.stop(STOP_GRACE_S)
+        await server.stop(STOP_GRACE_S)
+        await broker.stop()
+        broker.metadata.note_clean_shutdown()
+        if self.client is not None:
+            await self.client.close()
 
     def _start(self, host: SimHost, port: int, cluster: ClusterMetadata) -> BrokerStart:
         return BrokerStart(
@@ -95,5 +121,6 @@ class ClusterProgram:
             boot_id=f"{host.name}/{host.power_cuts}",
             rack=self.properties.get("broker.rack"),
             wal_port=int(self.properties.get("ottla.wal.port", "0")),
+            clean_shutdown_epoch=self._clean_epoch,
             damaged=cluster.damaged_classes(),
         )

@@ -8,6 +8,7 @@ client through the client's clock. `faults` controls what goes wrong, driven by 
     store.faults.watch_lag_ms = (0, 500)   delay until watches see a transaction
     store.faults.expiry_slack_ms = 1000    maximum delay until the store notices that a lease has expired
     store.cut_off(client), store.reconnect(client), store.stop(), store.start()
+    client.lose_replies(3)                 the next three requests are served, but their replies are lost
     store.lose_lease(id), store.forget_history(), store.break_watches(), client.die()
 
 `store.observers` are called for each transaction when it is applied, before anybody else sees it;
@@ -51,6 +52,10 @@ from ottla.coordination.port import (
     lease_of,
 )
 from ottla.ports import Clock, Timer
+from ottla.reach import branch
+
+_LOST = branch("a reply of the coordination store is lost", __name__)
+_LOST_AGAIN = branch("several replies of the coordination store are lost in a row", __name__)
 
 T = TypeVar("T")
 Span = tuple[float, float]
@@ -292,6 +297,9 @@ class SimCoordinationClient:
         self._leases: list[LeaseId] = []
         self._watches: set[SimWatch] = set()
         self._closed = False
+        self.replies_to_lose = 0
+        self.lost_in_a_row = 0
+        """Number of replies that were lost since the last one arrived."""
 
     def __repr__(self) -> str:
         return f"<coordination client {self.name}>"
@@ -344,6 +352,10 @@ class SimCoordinationClient:
         for watch in self._watches:
             watch.arrived.set()
 
+    def lose_replies(self, count: int) -> None:
+        """Loses the replies to the next requests, which the store serves: their outcomes are unknown."""
+        self.replies_to_lose = count
+
     def die(self, *, ends_leases: bool = False) -> None:
         """Simulates a killed process. With SQLite that ends its leases at once; with the other stores they expire."""
         self._closed = True
@@ -388,11 +400,17 @@ class SimRequest(Generic[T]):
 
     def send(self) -> None:
         """Sends the request. With a probability of `break_share`, its connection breaks."""
-        rng = self._store.rng
-        if rng.random() >= self._store.faults.break_share:
+        rng, client = self._store.rng, self._client
+        if client.replies_to_lose:
+            client.replies_to_lose -= 1
+            broken = Break.NOT_ANSWERED
+        elif rng.random() >= self._store.faults.break_share:
             self._travel(self._arrive)
             return
-        broken = rng.choice(list(Break))
+        else:
+            broken = rng.choice(list(Break))
+        client.lost_in_a_row += 1
+        (_LOST_AGAIN if client.lost_in_a_row > 1 else _LOST)()
         if broken is Break.NOT_ANSWERED:
             self._travel(self._arrive_unanswered)
         elif broken is Break.STILL_ON_ITS_WAY:
@@ -427,6 +445,7 @@ class SimRequest(Generic[T]):
         self._client.clock.call_soon(callback)
 
     def _settle(self, result: T) -> None:
+        self._client.lost_in_a_row = 0
         if not self.answered.done():
             self.answered.set_result(result)
 

@@ -8,10 +8,13 @@ from __future__ import annotations
 import sys
 from time import perf_counter
 
-from tests.simulation.broken import disks, groups, replication, transactions, writers
+from tests.simulation.broken import disks, groups, long_logs, replication, transactions, writers
 from tests.simulation.broken.variants import SEEDS_MAX, catch
 
-VARIANTS = (*replication.VARIANTS, *disks.VARIANTS, *groups.VARIANTS, *transactions.VARIANTS, *writers.VARIANTS)
+VARIANTS = (
+    *(*replication.VARIANTS, *disks.VARIANTS, *long_logs.VARIANTS),
+    *(*groups.VARIANTS, *transactions.VARIANTS, *writers.VARIANTS),
+)
 
 
 def main(part: str) -> int:

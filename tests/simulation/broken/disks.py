@@ -11,8 +11,8 @@ from ottla.broker.storage.startup import journal_truncations as cuts
 from ottla.broker.storage.startup import recovery, repair
 from ottla.broker.storage.truncation import Truncation
 from tests.simulation.broken.editing import Edit
-from tests.simulation.broken.log_run import ACKNOWLEDGED, CONTENT, DAMAGE, PRODUCERS
 from tests.simulation.broken.variants import Variant, logs
+from tests.simulation.log_run import ACKNOWLEDGED, CONTENT, DAMAGE, PRODUCERS
 
 ANY = frozenset({ACKNOWLEDGED, CONTENT, DAMAGE})
 APPEND_ACKNOWLEDGED = (

@@ -25,7 +25,7 @@ VARIANTS = (
                 LeaderReplication, "_advance", "for members in (self.isr, self.proposed or ()):", "for members in ():"
             ),
         ),
-        checkers=frozenset({"watermark"}),
+        checkers=frozenset({"watermark", "holders"}),
         seeds=(0,),
     ),
     Variant(
@@ -41,7 +41,7 @@ VARIANTS = (
                 "    if leading._advance():\n        partition.on_watermark()",
             ),
         ),
-        checkers=frozenset({"watermark"}),
+        checkers=frozenset({"watermark", "holders"}),
         seeds=(4,),
     ),
     Variant(
@@ -49,7 +49,7 @@ VARIANTS = (
         rule="isr-changes",
         breaks="A joining replica does not hold back the high watermark until the store has confirmed it.",
         edits=(Edit(LeaderReplication, "_advance", "(self.isr, self.proposed or ())", "(self.isr,)"),),
-        checkers=frozenset({"watermark"}),
+        checkers=frozenset({"watermark", "holders"}),
         seeds=(5,),
     ),
     Variant(
@@ -64,7 +64,7 @@ VARIANTS = (
                 "if epoch < wanted.last_fetched_epoch:",
             ),
         ),
-        checkers=frozenset({"committed", "replicas", "watermark", "acknowledged", "joining"}),
+        checkers=frozenset({"committed", "replicas", "watermark", "acknowledged", "joining", "holders"}),
         seeds=(11,),
     ),
     Variant(
@@ -72,7 +72,7 @@ VARIANTS = (
         rule="controller-writes",
         breaks="A leader writes its ISR without comparing the partition's epoch, and so undoes an election.",
         edits=(Edit(isr, "isr_change", "return Write(tuple(conditions),", "return Write((),"),),
-        checkers=frozenset({"election", "one leader an epoch", "committed", "watermark", "joining"}),
+        checkers=frozenset({"election", "one leader an epoch", "committed", "watermark", "joining", "holders"}),
         seeds=(67,),
     ),
     Variant(
@@ -98,7 +98,7 @@ VARIANTS = (
                 "in_sync = [view.current(each) for each in state.replicas if view.can_lead(each)]",
             ),
         ),
-        checkers=frozenset({"election", "joining", "committed"}),
+        checkers=frozenset({"election", "joining", "committed", "holders"}),
         seeds=(4, 5),
     ),
     Variant(
@@ -113,7 +113,7 @@ VARIANTS = (
                 "if True:",
             ),
         ),
-        checkers=frozenset({"election", "committed"}),
+        checkers=frozenset({"election", "committed", "holders"}),
         seeds=(4,),
     ),
     Variant(
@@ -128,7 +128,7 @@ VARIANTS = (
                 "had_its_pages = True",
             ),
         ),
-        checkers=frozenset({"election", "committed"}),
+        checkers=frozenset({"election", "committed", "holders"}),
         seeds=(20,),
     ),
     Variant(
@@ -143,7 +143,7 @@ VARIANTS = (
                 "if previous is not None:",
             ),
         ),
-        checkers=frozenset({"election", "committed"}),
+        checkers=frozenset({"election", "committed", "holders"}),
         seeds=(22,),
     ),
     Variant(
@@ -151,7 +151,7 @@ VARIANTS = (
         rule="journal-order",
         breaks="A follower whose history diverges from its leader's keeps its records and continues fetching.",
         edits=(Edit(divergence, "divergence", "if wanted.last_fetched_epoch < 0:", "if True:"),),
-        checkers=frozenset({"joining", "committed", "replicas", "watermark", "acknowledged"}),
+        checkers=frozenset({"joining", "committed", "replicas", "watermark", "acknowledged", "holders"}),
         seeds=(1, 11),
     ),
     Variant(
@@ -168,7 +168,7 @@ VARIANTS = (
                 "self.fetchers.follow(partition, registration)",
             ),
         ),
-        checkers=frozenset({"committed", "watermark"}),
+        checkers=frozenset({"committed", "watermark", "holders"}),
         seeds=(0, 4),
     ),
     Variant(
@@ -176,7 +176,7 @@ VARIANTS = (
         rule="acknowledged-end, synced-ends",
         breaks="The fetch offset of a follower counts as its synced end.",
         edits=(Edit(LeaderReplication, "on_fetched", "if self._acknowledges_by_fetch:", "if True:"),),
-        checkers=frozenset({"watermark", "committed"}),
+        checkers=frozenset({"watermark", "committed", "holders"}),
         seeds=(0,),
     ),
     Variant(
@@ -193,7 +193,7 @@ VARIANTS = (
                 "    if least <= self.high_watermark:",
             ),
         ),
-        checkers=frozenset({"watermark"}),
+        checkers=frozenset({"watermark", "holders"}),
         seeds=(0,),
     ),
     Variant(
@@ -203,7 +203,7 @@ VARIANTS = (
         edits=(
             Edit(LeaderReplication, "_advance", "if not self.has_enough_in_sync or self._has_eligible:", "if False:"),
         ),
-        checkers=frozenset({"committed", "seen"}),
+        checkers=frozenset({"committed", "seen", "holders"}),
         seeds=(6,),
     ),
     Variant(
@@ -220,7 +220,7 @@ VARIANTS = (
                 "",
             ),
         ),
-        checkers=frozenset({"joining", "watermark", "committed"}),
+        checkers=frozenset({"joining", "watermark", "committed", "holders"}),
         seeds=(1,),
     ),
     Variant(
@@ -250,7 +250,7 @@ VARIANTS = (
                 "return Appended(batch.base_offset, 0,",
             ),
         ),
-        checkers=frozenset({"acknowledged", "committed"}),
+        checkers=frozenset({"acknowledged", "committed", "holders"}),
         seeds=(4,),
     ),
     Variant(
@@ -289,7 +289,7 @@ VARIANTS = (
                 "type(write)((), write.operations, write.why))",
             ),
         ),
-        checkers=frozenset({"election", "one leader an epoch", "committed", "watermark"}),
+        checkers=frozenset({"election", "one leader an epoch", "committed", "watermark", "holders"}),
         seeds=(18,),
     ),
 )

@@ -8,10 +8,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tests.simulation.broken.editing import Edit, edited
-from tests.simulation.broken.log_run import LogRun
 from tests.simulation.campaign.outcomes import Failed, failure_of
 from tests.simulation.cluster_run import ClusterRun
 from tests.simulation.groups_run import GroupsRun
+from tests.simulation.log_run import LogRun
+from tests.simulation.long_run import LongRun
 from tests.simulation.transactions_run import TransactionsRun
 from tests.simulation.wal_run import WalRun
 
@@ -22,6 +23,12 @@ Simulation = Callable[[int], None]
 
 def cluster(seed: int) -> None:
     run = ClusterRun(seed)
+    run.execute()
+    run.check()
+
+
+def long(seed: int) -> None:
+    run = LongRun(seed)
     run.execute()
     run.check()
 

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from time import monotonic
 
+from ottla import reach
 from tests.simulation.campaign.outcomes import Failed, Kind, Outcome
 
 SLOWEST_SHOWN = 5
@@ -27,6 +28,8 @@ class Tally:
     acknowledged: int = 0
     leader_changes: int = 0
     faults: Counter[str] = field(default_factory=Counter)
+    reached: Counter[str] = field(default_factory=Counter)
+    """In how many seeds each branch was taken."""
     failures: list[tuple[int, Failed]] = field(default_factory=list)
     slowest: list[tuple[float, int]] = field(default_factory=list)
     begun_s: float = field(default_factory=monotonic)
@@ -38,6 +41,7 @@ class Tally:
         self.acknowledged += outcome.acknowledged
         self.leader_changes += outcome.leader_changes
         self.faults += outcome.faults
+        self.reached.update(name for name, count in outcome.reached.items() if count)
         if outcome.failed is not None:
             self.failures.append((outcome.seed, outcome.failed))
         self.slowest = sorted([*self.slowest, (outcome.real_s, outcome.seed)], reverse=True)[:SLOWEST_SHOWN]
@@ -96,7 +100,7 @@ class Display:
 
 def progress_line(tally: Tally) -> str:
     left = "?" if tally.left_s is None else _duration(tally.left_s)
-    what = tally.kind.value
+    what = tally.kind.noun
     return (
         f"{tally.done}/{tally.total} seeds, {len(tally.failures)} failed, {tally.hours_a_minute:.2f} virtual hours a "
         f"minute, {tally.acknowledged} {what} acknowledged, {left} left"
@@ -110,7 +114,7 @@ def summary_lines(tally: Tally) -> list[str]:
         ("virtual time", f"{tally.virtual_s / 3600:.2f} h"),
         ("real time", f"{_duration(tally.elapsed_s)}, {_duration(tally.worked_s)} in all workers"),
         ("rate", f"{tally.hours_a_minute:.2f} virtual hours a minute"),
-        ("acknowledged", f"{tally.acknowledged} {tally.kind.value}"),
+        ("acknowledged", f"{tally.acknowledged} {tally.kind.noun}"),
         ("leader changes", str(tally.leader_changes)),
         ("faults", str(tally.faults.total())),
         *((f"  {kind}", str(count)) for kind, count in sorted(tally.faults.items())),
@@ -122,6 +126,12 @@ def summary_lines(tally: Tally) -> list[str]:
         lines.append(f"seed {seed}: {failed.checker}: {failed.text[:150]}")
         lines.append(f"  again: {replay_command(seed, tally.kind)}")
     return lines
+
+
+def reach_lines(tally: Tally) -> list[str]:
+    """In how many seeds each branch was reached, the rarest first."""
+    counted = sorted((tally.reached[name], name) for name in reach.BRANCHES)
+    return ["", "branches reached, by number of seeds", *(f"{count:7d}  {name}" for count, name in counted)]
 
 
 def _duration(seconds: float) -> str:

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import traceback
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from time import perf_counter
+from typing import Protocol
 
+from ottla import reach
 from ottla.sim.world import VirtualTimeoutError
 from tests.simulation.cluster_run import ClusterRun, Violation
 from tests.simulation.groups_run import GroupsRun
 from tests.simulation.load_run import LoadRun
+from tests.simulation.log_run import LogRun
+from tests.simulation.long_run import LongRun
 from tests.simulation.transactions_run import TransactionsRun
+from tests.simulation.wal_run import WalRun
 
 LIVENESS = "liveness"
 ERROR = "error"
@@ -21,29 +27,82 @@ HUNG = "hung"
 DIED = "died"
 
 
-class Kind(Enum):
-    """The kind of simulation: the clients in the cluster and the acknowledgements they get."""
+class World(Protocol):
+    """The simulated time of a run."""
 
-    CLUSTER = "records"
-    GROUPS = "commits"
+    @property
+    def now_s(self) -> float: ...
+
+
+class Run(Protocol):
+    """One seed of a simulation."""
+
+    seed: int
+    fault_counts: Counter[str]
+
+    @property
+    def plan(self) -> object: ...
+
+    @property
+    def world(self) -> World: ...
+
+    @property
+    def acknowledged(self) -> int: ...
+
+    @property
+    def leader_changes(self) -> int: ...
+
+    def execute(self) -> None: ...
+
+    def check(self) -> None: ...
+
+
+class Kind(Enum):
+    """A simulation, by its name on the command line."""
+
+    CLUSTER = "clusters"
+    LONG = "long"
+    GROUPS = "groups"
     TRANSACTIONS = "transactions"
-    LOAD = "requests"
+    WAL = "wal"
+    LOG = "log"
+    LOAD = "load"
 
     @property
     def flag(self) -> str:
         """The option of the command line."""
-        return "" if self is Kind.CLUSTER else f"--{self.name.lower()}"
+        return "" if self is Kind.CLUSTER else f"--kind {self.value}"
 
-    def new_run(self, seed: int) -> ClusterRun | LoadRun:
-        match self:
-            case Kind.GROUPS:
-                return GroupsRun(seed)
-            case Kind.TRANSACTIONS:
-                return TransactionsRun(seed)
-            case Kind.LOAD:
-                return LoadRun(seed)
-            case _:
-                return ClusterRun(seed)
+    @property
+    def noun(self) -> str:
+        """What its clients are acknowledged."""
+        return _NOUNS.get(self, "records")
+
+    @property
+    def has_state_faults(self) -> bool:
+        """Whether its seeds from `state_faults.SEEDS_FROM` on have faults that states trigger."""
+        return self in (Kind.CLUSTER, Kind.GROUPS, Kind.TRANSACTIONS)
+
+    def new_run(self, seed: int) -> Run:
+        return _RUNS[self](seed)
+
+
+_NOUNS = {
+    Kind.GROUPS: "commits",
+    Kind.TRANSACTIONS: "transactions",
+    Kind.WAL: "appends",
+    Kind.LOG: "offsets",
+    Kind.LOAD: "requests",
+}
+_RUNS: Mapping[Kind, Callable[[int], Run]] = {
+    Kind.CLUSTER: ClusterRun,
+    Kind.LONG: LongRun,
+    Kind.GROUPS: GroupsRun,
+    Kind.TRANSACTIONS: TransactionsRun,
+    Kind.WAL: WalRun,
+    Kind.LOG: LogRun,
+    Kind.LOAD: LoadRun,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +122,13 @@ class Outcome:
     acknowledged: int = 0
     leader_changes: int = 0
     faults: Counter[str] = field(default_factory=Counter)
+    reached: Counter[str] = field(default_factory=Counter)
+    """How often each branch was taken (`ottla.reach`)."""
 
 
 def run_seed(seed: int, kind: Kind = Kind.CLUSTER) -> Outcome:
     """Runs a seed. Never raises an exception of the run."""
+    reach.reset()
     run = kind.new_run(seed)
     outcome = Outcome(run.seed)
     begin_s = perf_counter()
@@ -80,6 +142,7 @@ def run_seed(seed: int, kind: Kind = Kind.CLUSTER) -> Outcome:
     outcome.acknowledged = run.acknowledged
     outcome.leader_changes = run.leader_changes
     outcome.faults.update(run.fault_counts)
+    outcome.reached.update(reach.counts())
     return outcome
 
 

@@ -13,6 +13,9 @@ from ottla.broker.partition.partition import Partition
 from ottla.coordination.port import OutcomeUnknownError, UnavailableError
 from ottla.machines.controller.broker_requests import is_drained, start_draining
 from ottla.machines.controller.writes import Write
+from ottla.reach import branch
+
+_HANDED_OVER = branch("leadership is handed over before a stop", __name__)
 
 HAND_OVER_S = 10.0
 HAND_OVER_CHECK_MS = 20.0
@@ -29,6 +32,7 @@ async def hand_over(context: BrokerContext, membership: Membership) -> None:
         async with asyncio.timeout(HAND_OVER_S):
             while not is_drained(membership.image, context.node_id):
                 await sleep(context.clock, HAND_OVER_CHECK_MS)
+        _HANDED_OVER()
         async with asyncio.timeout(WATERMARK_S):
             await _watermarks_known(context)
 

@@ -17,10 +17,15 @@ from ottla.machines.controller.writes import Write
 from ottla.machines.replication import LeaderReplication
 from ottla.ports import Clock
 from ottla.protocol.model.errors import Refused
+from ottla.reach import branch
 
 if TYPE_CHECKING:
     from ottla.broker.cluster.membership import Membership
     from ottla.broker.partition.partition import Partition
+
+_SENT = branch("an ISR change is sent", __name__)
+_UNKNOWN = branch("the outcome of an ISR change is unknown", __name__)
+_CONFLICT = branch("an ISR change conflicts", __name__)
 
 log = logging.getLogger("ottla.replication")
 
@@ -50,6 +55,7 @@ class IsrChanges:
         write = isr_change(image, self._rules.of(image, topic), key, member, wanted.items())
         if write is None or isinstance(write, Refused):
             return
+        _SENT()
         leading.on_isr_sent(wanted)
         task = asyncio.ensure_future(self._change(partition, leading, write, key, leading.proposed))
         self._tasks.add(task)
@@ -74,9 +80,12 @@ class IsrChanges:
                     await self._membership.seen(revision)
                     return
                 await self._membership.refresh()
-            except (UnavailableError, OutcomeUnknownError):
+            except (UnavailableError, OutcomeUnknownError) as error:
+                if isinstance(error, OutcomeUnknownError):
+                    _UNKNOWN()
                 await sleep(self._clock, RETRY_MS)
                 continue
+            _CONFLICT()
             found = self._membership.image.partition(key)
             is_open = partition.leading is leading and leading.proposed is proposed
             if is_open and found is not None and found.value.leader_epoch == partition.leader_epoch:

@@ -40,6 +40,9 @@ from ottla.machines.controller.writes import Write
 from ottla.ports import Clock, Timer
 from ottla.protocol.model.durability import Durability
 from ottla.protocol.model.errors import Refused
+from ottla.reach import branch
+
+_LOST = branch("a lease is lost", __name__)
 
 log = logging.getLogger("ottla.cluster")
 
@@ -247,6 +250,7 @@ class Membership:
     def _lose(self) -> None:
         if self.registration is None:
             return
+        _LOST()
         log.warning("the lease of broker epoch %d is lost", self.registration.epoch)
         self.registration, self._lost = None, self.registration
         for listener in self.events:

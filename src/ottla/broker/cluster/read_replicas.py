@@ -5,9 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.machines.controller.image import ClusterImage
+from ottla.reach import branch
 
 if TYPE_CHECKING:
     from ottla.broker.partition.partition import Partition
+
+
+_TO_FOLLOWER = branch("a consumer is sent to a follower", __name__)
 
 
 def preferred_read_replica(
@@ -21,7 +25,10 @@ def preferred_read_replica(
         for end, broker_id in partition.leading.in_sync_with(offset)
         if _rack_of(image, broker_id) == rack
     ]
-    return -max(candidates)[1] if candidates else None
+    if not candidates:
+        return None
+    _TO_FOLLOWER()
+    return -max(candidates)[1]
 
 
 def _rack_of(image: ClusterImage, broker_id: int) -> str | None:

@@ -33,11 +33,14 @@ from ottla.protocol.wire.fetch import FetchPartition
 from ottla.protocol.wire.fetch_client import FetchResponse, encode_fetch_request, parse_fetch_response
 from ottla.protocol.wire.primitives import MalformedRequest
 from ottla.protocol.wire.replica_wait import API_KEY as WAIT_OVER_KEY
+from ottla.reach import branch
 
 if TYPE_CHECKING:
     from ottla.broker.partition.follower_partition import FollowerPartition
     from ottla.broker.partition.partition import Partition
     from ottla.broker.partition.replication_throttles import ReplicationThrottles
+
+_OUT_OF_RANGE = branch("a follower begins anew at the start of its leader's log", __name__)
 
 log = logging.getLogger("ottla.replication")
 
@@ -320,6 +323,7 @@ class ReplicaFetcher:
     def _on_error(self, key: Key, following: FollowerPartition, error: ErrorCode, leader_start: int) -> None:
         if error is ErrorCode.offset_out_of_range:
             # The leader's log starts above the local log end, or ends below it in a way that epochs do not show.
+            _OUT_OF_RANGE()
             following.rebuild(max(leader_start, 0))
             return
         # Leader or epoch do not match: one side has not heard of the last election yet.

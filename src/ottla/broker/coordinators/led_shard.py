@@ -25,6 +25,11 @@ from ottla.broker.partition.partition import ALL, Partition
 from ottla.ports import Clock, Timer
 from ottla.protocol.model.errors import ErrorCode, Refused
 from ottla.protocol.records.batch import read_header, stamp, stamped
+from ottla.reach import branch
+
+_ASKED_EARLY = branch("a request arrives while a coordinator loads", __name__)
+_LOADING = branch("a coordinator begins to load", __name__)
+_STEP_APPENDED = branch("a coordinator appends a decision", __name__)
 
 log = logging.getLogger("ottla.coordinators")
 
@@ -182,6 +187,7 @@ class LedShard(ABC):
         """Replays the log. Returns the reason why the partition cannot be served, or None."""
         partition = self.partition
         end = partition.log.end_offset
+        _LOADING()
         async with self._loading:
             refused = await replay_log(partition, self._loads(), end)
         if refused is not None:
@@ -208,6 +214,7 @@ class LedShard(ABC):
     def ask(self, request: Any) -> Ticket | Refused:
         """Hands a request to the machine. Returns a future of the reply, or the refusal."""
         if self.state is State.LOADING:
+            _ASKED_EARLY()
             return Refused(ErrorCode.coordinator_load_in_progress)
         is_read = isinstance(request, self.reads)
         self._is_asked |= not is_read
@@ -254,6 +261,7 @@ class LedShard(ABC):
         base_offset = partition.log.end_offset
         stamp(batch, base_offset, partition.leader_epoch)
         partition.log.append(stamped(header, base_offset, partition.leader_epoch), batch)
+        _STEP_APPENDED()
         partition.on_appended()
         return None
 

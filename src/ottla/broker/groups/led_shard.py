@@ -33,6 +33,9 @@ from ottla.machines.groups.requests import (
 from ottla.machines.transactions.partition_table import NO_SEQUENCE, Marker
 from ottla.ports import Clock
 from ottla.protocol.model.errors import ErrorCode, Refused
+from ottla.reach import branch
+
+_EARLY_MARKER = branch("a marker arrives while a coordinator loads", __name__)
 
 __all__ = ["ROOM_BYTES", "GroupShardContext", "GuardedCommit", "LedShard", "State"]
 
@@ -145,6 +148,7 @@ class LedShard(led_shard.LedShard):
 
     def _on_marker(self, marker: Marker) -> None:
         if self.state is State.LOADING:
+            _EARLY_MARKER()
             self._markers.append(marker)
         elif self.state is State.SERVING:
             self._step(

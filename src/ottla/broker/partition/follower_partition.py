@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from ottla.broker.partition.follower_lag import Lag
@@ -27,6 +28,12 @@ from ottla.protocol.records.errors import CorruptRecords
 from ottla.protocol.records.replica_run import find_followed_run
 from ottla.protocol.wire.fetch import FetchPartition
 from ottla.protocol.wire.fetch_client import FetchedPartition
+from ottla.reach import branch
+
+_DIVERGED = branch("a follower diverges from its leader", __name__)
+_BEGINS_LATER = branch("a follower takes over the start of its leader's log", __name__)
+_BEGAN_INSIDE = branch("a follower begins with a batch that its leader's log starts in", __name__)
+_PLACEHOLDER = branch("a follower ends inside a compacted range", __name__)
 
 log = logging.getLogger("ottla.replication")
 
@@ -95,7 +102,10 @@ class FollowerPartition:
         if answer.error:
             return ErrorCode(answer.error)
         if answer.diverging is not None:
+            _DIVERGED()
             self._truncate(*answer.diverging)
+            return ErrorCode.none
+        if log.start_offset == log.end_offset and self._begins_inside(answer.records):
             return ErrorCode.none
         error = self._append(answer.records)
         if isinstance(log, FileLog) and not log.is_journaled:
@@ -109,6 +119,30 @@ class FollowerPartition:
             traffic.bytes_followed += len(answer.records)
             self.lag.note(taken, len(answer.records), answer.high_watermark - log.end_offset)
         return error
+
+    def _begins_inside(self, records: memoryview) -> bool:
+        """Handles a leader's log that starts in the middle of a batch, after DeleteRecords: an empty log that was reset
+        to that start has to begin with the whole batch. It is reset to the batch's first offset and takes the batch
+        from this reply, because the leader refuses a fetch below its log start. The next reply moves the start."""
+        end = self._partition.log.end_offset
+        try:
+            first = next(split_batches(records), None)
+        except CorruptRecords:
+            return False
+        if first is None or not first.header.base_offset < end < first.header.next_offset:
+            return False
+        if is_placeholder(first.header) or not crc_matches(first.data, first.header):
+            return False
+        _BEGAN_INSIDE()
+        self._give_up_from(first.header.base_offset)
+        begin = partial(self._begin_with, memoryview(bytes(first.data)))
+        self._truncator.reset(self._partition.log, first.header.base_offset, begin)
+        return True
+
+    def _begin_with(self, batch: memoryview, error: OSError | None) -> None:
+        if error is None and not self.ended:
+            self._append(batch)
+        self._go_on(error)
 
     def _append(self, records: memoryview) -> ErrorCode:
         log = self._partition.log
@@ -140,6 +174,7 @@ class FollowerPartition:
         if header.base_offset < log.end_offset < header.next_offset and is_placeholder(header):
             # The leader has compacted: this log's end may be at the start of one of several batches that are gone
             # there.
+            _PLACEHOLDER()
             batch = memoryview(rest_of_placeholder(header, log.end_offset))
             header = read_header(batch)
         if header.base_offset != log.end_offset:
@@ -163,6 +198,7 @@ class FollowerPartition:
             log.transactions.advance_watermark(watermark)
             self._partition.watches.wake_fetches()
         if log.start_offset < answer.log_start_offset <= log.end_offset:
+            _BEGINS_LATER()
             log.advance_start(answer.log_start_offset, lambda _: None)
 
     def _truncate(self, epoch: int, end_offset: int) -> None:

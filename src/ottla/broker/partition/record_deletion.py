@@ -11,11 +11,15 @@ from typing import TYPE_CHECKING
 from ottla.broker.blocking_jobs import resolve
 from ottla.broker.clock_sleep import sleep
 from ottla.protocol.model.errors import ErrorCode, Refused
+from ottla.reach import branch
 
 if TYPE_CHECKING:
     from ottla.broker.partition.partition import Partition
     from ottla.machines.replication import LeaderReplication
     from ottla.ports import Clock
+
+_DELETED = branch("DeleteRecords moves the log start", __name__)
+_DELETE_WAITS = branch("DeleteRecords waits for a replica", __name__)
 
 LOOK_MS = 10.0
 
@@ -34,10 +38,12 @@ async def delete_records(partition: Partition, offset: int, clock: Clock, timeou
                 return outcome
             target = outcome
         elif target is not None and _all_begin_at(leading, target):
+            _DELETED()
             return target
         elif clock.monotonic_ms() >= deadline_ms:
             return Refused(ErrorCode.request_timed_out, "not all in-sync replicas have the new log start offset yet")
         else:
+            _DELETE_WAITS()
             partition.on_watermark()  # pending fetches carry the new log start
             await sleep(clock, LOOK_MS)
     return Refused(ErrorCode.not_leader_or_follower)

@@ -32,6 +32,9 @@ from ottla.protocol.model.ids import LogKey
 from ottla.protocol.model.topic_config import TopicConfig
 from ottla.protocol.records.batch import BatchHeader
 from ottla.protocol.records.produce_run import BatchRun
+from ottla.reach import branch
+
+_ROLLED = branch("a segment is rolled", __name__)
 
 SEALED_FLUSH_MS = 2000
 """How long a full segment of a `cache` log waits for its sync. One that retention removes earlier is never synced."""
@@ -214,6 +217,7 @@ class FileLog:
     def roll(self) -> None:
         """Starts a new segment at the log end, in a recycled file if one fits. The previous segment is sealed once all
         its records are written."""
+        _ROLLED()
         sealed = self.active
         now_ms = self.shared.clock.now_ms()
         fresh = Segment(

@@ -296,9 +296,9 @@ def find_offset_for_time(log: SegmentedLog, segments: list[Segment], timestamp_m
         position = segment.index.position_for_time(timestamp_ms)
         for _, header, batch in _batches_of(segment, position):
             if header.max_timestamp >= timestamp_ms and header.next_offset > log.start_offset:
-                found = first_at_or_after(batch, timestamp_ms)
+                found = first_at_or_after(batch, timestamp_ms, from_offset=log.start_offset)
                 if found is not None:
-                    return TimedOffset(found[0], max(found[1], log.start_offset))
+                    return TimedOffset(*found)
     return None
 
 

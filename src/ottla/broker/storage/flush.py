@@ -115,11 +115,15 @@ class StartMove:
     @classmethod
     def of(cls, log: FileLog, done: Flushed) -> StartMove | None:
         """Returns the move, or None if only a flush can move the start: the log is journaled; the start is in the
-        middle of a segment, which a power cut could lose; or the producer state is known only as of the log's end."""
+        middle of a segment, which a power cut could lose; the segments below it are still written, as those of a slow
+        follower that has taken over the start of its leader's log; or the producer state is known only as of the log's
+        end."""
         start = log.start_offset
         number = next((number for number, s in enumerate(log.segments) if s.end_offset > start), 0)
         passed = log.segments[number - 1]
         if log.is_journaled or log.has_ended or not number or log.segments[number].base_offset != start:
+            return None
+        if passed.written_end < passed.appended_end:
             return None
         known = log.durable.recovery_point
         if known is not None and known.segment_base >= start and log.durable.state_offset >= start:

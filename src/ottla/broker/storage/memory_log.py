@@ -164,9 +164,9 @@ class MemoryLog:
         """Returns the first record with this timestamp or a later one, or None."""
         for _, _, batch in self._batches.views_from(self.start_offset):
             if read_header(batch).max_timestamp >= timestamp_ms:
-                found = first_at_or_after(batch, timestamp_ms)
+                found = first_at_or_after(batch, timestamp_ms, from_offset=self.start_offset)
                 if found is not None:
-                    return TimedOffset(found[0], max(found[1], self.start_offset))
+                    return TimedOffset(*found)
         return None
 
     def max_timestamp(self) -> TimedOffset | None:

@@ -7,10 +7,15 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from ottla.broker.storage.segment import Segment
+from ottla.reach import branch
 
 if TYPE_CHECKING:
     from ottla.broker.storage.file_log import FileLog
     from ottla.broker.storage.flusher import Flusher
+
+
+_EXPIRED = branch("retention moves the log start", __name__)
+_REMOVED = branch("expired segments are removed", __name__)
 
 
 def expired_segments(log: FileLog, now_ms: int, watermark: int | None = None) -> list[Segment]:
@@ -54,6 +59,7 @@ def apply_retention(
     expired = expired_segments(log, now_ms, watermark)
     expired = expired[: going(expired)]
     if expired:
+        _EXPIRED()
         if expired[-1] is log.active:
             log.roll()
         log.advance_start(max(expired[-1].end_offset, log.start_offset), lambda _: None)
@@ -75,6 +81,7 @@ def remove_passed(log: FileLog) -> None:
     log.transactions.remove_below(point.start_offset if point is not None else 0)
     passed = list(takewhile(lambda s: s.end_offset <= left_behind and not s.sealing, log.segments[:-1]))
     if passed:
+        _REMOVED()
         _remove(log, passed)
 
 

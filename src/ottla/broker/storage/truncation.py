@@ -28,9 +28,15 @@ from ottla.broker.storage.startup.legacy_indexes import rename_legacy_indexes
 from ottla.broker.storage.startup.recovery import open_file_log
 from ottla.broker.storage.startup.state_file import STATE_FILE
 from ottla.ports import Completion, DataFile, FileSystem
+from ottla.reach import branch
 
 if TYPE_CHECKING:
     from ottla.broker.storage.flusher import Flusher
+
+
+_TRUNCATED = branch("a log is truncated", __name__)
+_ACROSS = branch("a log is truncated across a segment boundary", __name__)
+_RESET = branch("a log is reset", __name__)
 
 
 class Truncation:
@@ -65,9 +71,11 @@ class Truncation:
             self._end(log.failed)
             return
         if self._resets:
+            _RESET()
             self._journal_it(beginning_at(offset), None)
             return
         segment = next((s for s in reversed(log.segments) if s.base_offset <= offset), log.segments[0])
+        (_TRUNCATED if segment is log.active else _ACROSS)()
         relative, position = segment.index.entry_for_offset(max(offset - segment.base_offset, 0))
         begin = segment.base_offset, position, segment.base_offset + relative
         unsynced = [s for s in log.segments if s.base_offset <= segment.base_offset and s.synced_end < s.written_end]

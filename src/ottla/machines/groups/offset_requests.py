@@ -24,6 +24,9 @@ from ottla.machines.groups.requests import CommitOffsets, DeleteOffsets, FetchOf
 from ottla.machines.groups.shard import Shard
 from ottla.machines.groups.timers import TimerKind
 from ottla.protocol.model.errors import ErrorCode
+from ottla.reach import branch
+
+_OFFSET_EXPIRED = branch("a committed offset expires", __name__)
 
 TIME_MAX_MS = (1 << 63) - 1
 
@@ -215,6 +218,7 @@ def expire(shard: Shard, group: str) -> bool:
         if value is None or offsets.is_pending(key) or is_subscribed(key.topic):
             continue
         if _is_expired(shard, value, base):
+            _OFFSET_EXPIRED()
             remove(shard, key)
     return not offsets.has_group(group)
 

@@ -20,6 +20,9 @@ from ottla.machines.transactions.replies import NONE, InitProducerReply
 from ottla.machines.transactions.requests import InitProducer
 from ottla.machines.transactions.shard import Shard
 from ottla.protocol.model.errors import ErrorCode
+from ottla.reach import branch
+
+_BUMPED = branch("the epoch of a transactional producer is raised", __name__)
 
 
 def init_producer(shard: Shard, ticket: Ticket, request: InitProducer) -> None:
@@ -96,6 +99,7 @@ def _raise(shard: Shard, ticket: Ticket, request: InitProducer, transaction: Tra
             return
         raised = replace(raised, producer_id=producer_id, producer_epoch=0)
     else:
+        _BUMPED()
         raised = replace(raised, producer_epoch=transaction.producer_epoch + 1)
     _grant(shard, ticket, request, raised)
 

@@ -23,8 +23,12 @@ from ottla.machines.transactions.requests import AbortTransaction, EndTransactio
 from ottla.machines.transactions.shard import Shard
 from ottla.machines.transactions.timers import TimerKind
 from ottla.protocol.model.errors import ErrorCode
+from ottla.reach import branch
 
 # -- ended by the producer ---------------------------------------------------------------------------------------------
+
+
+_TIMED_OUT = branch("a transaction is aborted by its time-out", __name__)
 
 
 def end_transaction(shard: Shard, ticket: Ticket, request: EndTransaction) -> None:
@@ -152,6 +156,7 @@ def on_timeout(shard: Shard, transactional_id: str) -> None:
     """Aborts a transaction that is still ongoing at its deadline."""
     transaction = shard.tables.get(transactional_id)
     if transaction is not None and transaction.state is TransactionState.ONGOING:
+        _TIMED_OUT()
         abort_and_fence(shard, transactional_id, Cause.TIMEOUT)
 
 

@@ -22,6 +22,7 @@ from ottla.protocol.records.batch import (
 from ottla.protocol.records.bridge import decode_columns, scan_batch
 from ottla.protocol.records.codecs import compress
 from ottla.protocol.records.envelope import INT64_MIN
+from ottla.protocol.records.record import decode_batch
 
 INSPECTED_BYTES_MAX = 256 << 20
 """Less than the limit for clients: a broker holds this much for every request that looks inside a batch."""
@@ -63,11 +64,16 @@ def recompress(
 
 
 def first_at_or_after(
-    batch: Buffer, timestamp_ms: int, limit_bytes: int = INSPECTED_BYTES_MAX
+    batch: Buffer, timestamp_ms: int, limit_bytes: int = INSPECTED_BYTES_MAX, *, from_offset: int = 0
 ) -> tuple[int, int] | None:
-    """Returns the timestamp and offset of the first record at or after the time; None if there is none."""
+    """Returns the timestamp and offset of the first record at or after the time and the offset; None if there is
+    none."""
     _, _, found = scan_batch(batch, limit_bytes, timestamp_ms)
-    return found.at_or_after
+    if found.at_or_after is None or found.at_or_after[1] >= from_offset:
+        return found.at_or_after
+    # The log starts in the middle of the batch, and the records before its start are deleted.
+    left = (record for record in decode_batch(batch) if record.offset >= from_offset)
+    return next(((each.timestamp_ms, each.offset) for each in left if each.timestamp_ms >= timestamp_ms), None)
 
 
 def max_timestamp_record(batch: Buffer, limit_bytes: int = INSPECTED_BYTES_MAX) -> tuple[int, int] | None:

@@ -166,3 +166,25 @@ async def test_a_role_that_ended_takes_nothing_more(bench: Bench) -> None:
     assert bench.following.take(asked, answer(batch(0), 1)) is ErrorCode.none
     assert bench.ends == (0, 0)
     assert bench.following.next_fetch(BYTES_MAX) is None
+
+
+async def test_an_empty_log_begins_with_the_batch_that_the_leaders_log_starts_in(bench: Bench) -> None:
+    """After DeleteRecords a leader's log may start in the middle of a batch, and batches are copied as a whole."""
+    bench.following.rebuild(2)
+    bench.cuts.due.pop()[2](None)
+    assert bench.take(batch(0, 4) + batch(4), watermark=5, start=2) is ErrorCode.none
+    [(kind, offset, done)] = bench.cuts.due
+    assert (kind, offset) == ("reset", 0)
+    assert bench.following.next_fetch(BYTES_MAX) is None
+    done(None)
+    assert bench.ends == (4, 0)
+    assert bench.take(batch(4), watermark=5, start=2) is ErrorCode.none
+    assert bench.ends == (5, 5)
+    assert bench.partition.log.start_offset == 2
+
+
+async def test_a_batch_that_the_log_does_not_end_in_is_not_begun_with(bench: Bench) -> None:
+    bench.following.rebuild(2)
+    bench.cuts.due.pop()[2](None)
+    assert bench.take(batch(3), watermark=4, start=2) is ErrorCode.corrupt_message
+    assert not bench.cuts.due

@@ -491,3 +491,23 @@ def test_a_full_disk_gets_the_waiting_files_back() -> None:
         bench.append(1, value_bytes=3000)
         bench.settle()
     assert recycled_files(bench) == []
+
+
+@pytest.mark.parametrize("durability", CLASSES)
+def test_a_segment_stays_while_it_is_written(durability: str) -> None:
+    """A follower takes over the start of its leader's log before its own slow disk has what is below."""
+    bench = bench_of(durability)
+    log = bench.log()
+    bench.disk.slow_down("segment", 3000)
+    for _ in range(60):
+        bench.append()
+    assert len(log.segments) > 2
+    log.advance_start(log.segments[-1].base_offset, lambda _: None)
+    for _ in range(20):
+        bench.retain()
+        bench.settle(500)
+    bench.settle(20_000)
+    assert log.failed is None
+    assert log.acknowledged_end == log.end_offset
+    bench.retain()
+    assert len(log.segments) == 1

@@ -33,6 +33,16 @@ def test_the_first_record_that_is_late_enough(codec: Compression) -> None:
 
 
 @CODECS
+def test_the_first_record_that_is_late_enough_from_an_offset_on(codec: Compression) -> None:
+    """A log may start in the middle of a batch. Records before its start do not count, nor do their timestamps."""
+    batch = encode_batch([Record(0, 50, None, b"a"), Record(1, 10, None, b"b"), Record(2, 40, None, b"c")])
+    stamp(batch, 100, 0)
+    assert first_at_or_after(batch, 0, from_offset=101) == (10, 101)
+    assert first_at_or_after(batch, 20, from_offset=101) == (40, 102)
+    assert first_at_or_after(batch, 45, from_offset=101) is None
+
+
+@CODECS
 def test_the_latest_record_is_the_first_of_equals(codec: Compression) -> None:
     assert max_timestamp_record(encode_batch(TIMES, compression=codec)) == (30, 1)
 
@@ -40,6 +50,7 @@ def test_the_latest_record_is_the_first_of_equals(codec: Compression) -> None:
 def test_with_log_append_time_all_records_are_as_late() -> None:
     batch = encode_batch(TIMES, append_time_ms=500)
     assert first_at_or_after(batch, 400) == (500, 0)
+    assert first_at_or_after(batch, 400, from_offset=1) == (500, 1)
     assert first_at_or_after(batch, 501) is None
     assert max_timestamp_record(batch) == (500, 0)
 

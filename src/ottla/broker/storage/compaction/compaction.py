@@ -28,9 +28,13 @@ from ottla.broker.storage.segment_writer import HEALING_ERRORS
 from ottla.ports import FileSystem
 from ottla.protocol.records.errors import CorruptRecords, TooLarge
 from ottla.protocol.records.key_map import AnyKeyMap, Sifting, keys_that_fit, new_key_map
+from ottla.reach import branch
 
 if TYPE_CHECKING:
     from ottla.broker.storage.flusher import Flusher
+
+_SWAPPED = branch("compacted segments are swapped in", __name__)
+_DECIDED = branch("a compaction swap is decided", __name__)
 
 T = TypeVar("T")
 SYNC_EVERY_BYTES = 8 * 1024 * 1024
@@ -262,6 +266,7 @@ class Compaction:
             elif error is not None:
                 performed(None, error)
             else:
+                _DECIDED()
                 log.shared.disk.sync_queue.call(perform, performed)
 
         def perform() -> None:
@@ -287,6 +292,7 @@ class Compaction:
         release()
 
     def _take_place(self, fresh: Segment, group: list[Segment]) -> None:
+        _SWAPPED()
         fresh.written_end = fresh.synced_end = fresh.allocated_end = fresh.appended_end
         fresh.entry_durable = True
         segments = self.log.segments

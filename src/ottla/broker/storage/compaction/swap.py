@@ -19,6 +19,9 @@ import crc32c
 
 from ottla.broker.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, segment_name
 from ottla.ports import FileSystem
+from ottla.reach import branch
+
+_FINISHED = branch("a compaction swap is finished at a start", __name__)
 
 COMPACTED_SUFFIX = ".compacted"
 """Suffix of a new segment that has not replaced the old ones yet."""
@@ -112,6 +115,7 @@ def finish(files: FileSystem, directory: str) -> None:
         swap = decode_intent(files.read_file(f"{directory}/{INTENT_FILE}"))
         if swap is None:
             raise OSError(f"{directory}/{INTENT_FILE} is damaged, so the segments that it replaces are unknown")
+        _FINISHED()
         perform(files, directory, swap)
         names = files.list_dir(directory)
     for name in names:

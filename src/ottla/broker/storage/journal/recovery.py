@@ -22,6 +22,9 @@ from ottla.broker.storage.journal.scan import BlockState, FoundBlock, Unreadable
 from ottla.ports import DataFile, FileSystem
 from ottla.protocol.model.ids import LogKey
 from ottla.protocol.records.batch import BatchHeader, read_header
+from ottla.reach import branch
+
+_TORN = branch("the torn end of the journal is dropped", __name__)
 
 
 class JournalEntry(NamedTuple):
@@ -167,6 +170,7 @@ def _decide(
             if block.state is BlockState.BAD_PAYLOAD:
                 usable.append(block)
         else:
+            _TORN()
             torn_end = TornEnd(block.path, header.offset, header.sequence)
         sequence, previous = header.sequence, block
     return RecoveredJournal(files, tuple(usable), tuple(damage), torn_end, sequence)

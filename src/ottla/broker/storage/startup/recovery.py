@@ -37,6 +37,10 @@ from ottla.machines.transactions.partition_table import PartitionTransactions
 from ottla.protocol.model.durability import Durability
 from ottla.protocol.model.ids import LogKey
 from ottla.protocol.model.topic_config import TopicConfig
+from ottla.reach import branch
+
+_INDEX_REBUILT = branch("an index is rebuilt at a start", __name__)
+_TORN_END = branch("the torn end of a cache log is truncated", __name__)
 
 DAMAGED_SUFFIX = ".damaged"
 
@@ -247,6 +251,7 @@ def _verify_rest(opening: LogOpenContext, segment: Segment, covered: int, size: 
     segment.written_end = segment.allocated_end = segment.appended_end
     if segment.appended_end == size:
         return True
+    _TORN_END()
     bad_at = segment.appended_end
     is_damaged = find_next_valid(segment.file, bad_at, size, segment.end_offset) is not None
     if is_damaged:
@@ -315,6 +320,7 @@ def _load(opening: LogOpenContext, segment: Segment, size: int, following_base: 
     next_offset = segment.base_offset
     last = segment.index.last_entry()
     if last is not None and not _index_agrees(segment, last):
+        _INDEX_REBUILT()
         segment.index = SparseIndex(opening.config.index_interval_bytes)
         last = None
     if last is not None:

@@ -18,6 +18,9 @@ from ottla.broker.storage.startup.rescue import read_rescued, rescued_files
 from ottla.ports import FileSystem
 from ottla.protocol.model.ids import LogKey
 from ottla.protocol.records.batch import BatchHeader
+from ottla.reach import branch
+
+_REPLAYED = branch("the journal is replayed into a segment", __name__)
 
 
 @dataclass(slots=True)
@@ -105,6 +108,7 @@ class Replay:
         if header.base_offset >= log.end_offset:
             # Each journal entry is checksummed as a whole, so it is the end of the segments that is wrong.
             distrust_epochs_above(log, header.leader_epoch)
+            _REPLAYED()
             log.replay(header, batch)
             self.replayed.batches += 1
             self.replayed.bytes += len(batch)

@@ -7,6 +7,8 @@ not injected. An interrupted truncation is either complete or has no effect.
 
 from __future__ import annotations
 
+from collections import Counter
+
 from ottla.broker.storage.truncation import Truncation
 from ottla.protocol.records.batch import read_header
 from ottla.sim.disk import Keep
@@ -19,17 +21,36 @@ ACKNOWLEDGED, CONTENT, DAMAGE, PRODUCERS = "log: acknowledged", "log: content", 
 
 
 class LogRun:
+    """One seed."""
+
+    leader_changes = 0
+
     def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.fault_counts: Counter[str] = Counter()
+        self.acknowledged = 0
         self.world = LogWorld(seed, log_count=2, inline=seed % 2 == 0)
         self.random = self.world.random
         self._cuts: dict[int, int] = {}
         """The offset of each unfinished truncation, by the model's index."""
 
+    @property
+    def plan(self) -> str:
+        return (
+            f"{ROUNDS} rounds of appends, truncations, failing segments and a crash, on {len(self.world.models)} logs"
+        )
+
+    def check(self) -> None:
+        """Everything was checked after each crash."""
+
     def execute(self) -> None:
         for _ in range(ROUNDS):
             for _ in range(self.random.randint(20, 150)):
                 self._act(self.random.randrange(len(self.world.models)))
-            self.world.crash(self.random.choice(KEEPS))
+            keep = self.random.choice(KEEPS)
+            self.world.crash(keep)
+            self.fault_counts[f"crash keeps {keep}"] += 1
+            self.acknowledged = sum(model.acknowledged_end for model in self.world.models)
             self.world.start()
             for place, model in enumerate(self.world.models):
                 self._check(place, model)
@@ -57,6 +78,7 @@ class LogRun:
 
     def _fail_a_segment(self) -> None:
         """Fails one sync at a time: a segment that fails again while it is rewritten has failed for good."""
+        self.fault_counts["segment fails"] += 1
         self.world.disk.faults.clear()
         self.world.disk.faults.fail_sync(self.random.randint(1, 3), path=".log")
 
