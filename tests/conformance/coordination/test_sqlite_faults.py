@@ -80,7 +80,7 @@ async def test_the_process_that_is_stopped_with_the_file_is_named(place: Place) 
         assert holder.stdout is not None
         assert await holder.stdout.readline() == b"holds\n"
         holder.send_signal(signal.SIGSTOP)
-        with pytest.raises(UnavailableError, match=f"held by process {holder.pid} .stopped."):
+        with pytest.raises(UnavailableError, match=f"locked by process {holder.pid} .stopped."):
             await client.commit([], [Put("key", b"value")])
         assert await client.get("key") is None, "reading goes on"
     finally:
