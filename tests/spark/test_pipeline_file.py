@@ -119,7 +119,7 @@ STREAM = "@pipeline.stream(reads='a', writes='b')\n"
         (START, "has no function with @pipeline.stream"),
         (START + STREAM + "def f(a): ...\n" + STREAM + "def f(a): ...\n", "line 5: there are two functions f"),
         (START + "pipeline.topic('a', schema='x NUMBERISH')\n", "line 3: topic a: NUMBERISH is not a type"),
-        (START + "pipeline.topic('a', format='xml')\n", "line 3: topic a: format is one of"),
+        (START + "pipeline.topic('a', format='xml')\n", "line 3: topic a: format must be one of"),
         (START + "@pipeline.stream(reads='a', writes='b', format='xml')\ndef f(a): ...\n", 'line 3: format="xml"'),
     ],
 )
@@ -161,7 +161,7 @@ def test_what_a_function_does_wrong_is_told(run: Run, cluster: Cluster, new_topi
         (source, "table", "rows.select('page')", "the table f must be grouped"),
         (source, "stream", "rows.groupBy('page').count()", "f: a stream emits a group only when it is complete"),
         (empty, "stream", "rows", "is empty, so its columns are unknown; pipeline.topic("),
-        ("nowhere", "stream", "rows", "no topic nowhere"),
+        ("nowhere", "stream", "rows", "no stream or topic nowhere"),
     ]:
         file.write_text(
             START + f"@pipeline.{kind}(reads='{reads}', writes='{source}-out')\ndef f(rows):\n    return {body}\n"

@@ -22,7 +22,7 @@ WORKS = ["read", "filter", "filter_pushed", "write", "stream"]
 SENTENCES = {
     "unknown_topic": "ottla.spark.source.offsets_lookup.MissingTopicError: there is no topic there-is-none at ",
     "misspelt_option": "OptionError: option startingoffset is not an option; did you mean startingOffsets?",
-    "unknown_column": "ColumnError: there is no column ofset; there are key, value, topic",
+    "unknown_column": "ColumnError: there is no column ofset; the columns are key, value, topic",
     "stream_of_unknown_topic": "MissingTopicError: there is no topic there-is-none at ",
     "stream_with_an_end": "OptionError: option endingOffsets='latest' is only for batch queries",
     "misspelt_option_of_sink": "OptionError: option topics is not an option; did you mean topic?",

@@ -112,7 +112,7 @@ def test_mistakes_are_told(spark: SparkSession, new_topic: NewTopic, write: Writ
         (spark.range(1).selectExpr("id AS value"), {"topic": topic}, "column value must be of type string or binary"),
         (text.selectExpr("*", "'x' AS partition"), {"topic": topic}, "column partition must be of type int"),
         (text, {"topic": topic, "mode": "overwrite"}, "logs are append-only"),
-        (text, {"topic": topic, "ottla__delivery": "twice"}, "is one of exactly-once, at-least-once"),
+        (text, {"topic": topic, "ottla__delivery": "twice"}, "must be one of exactly-once, at-least-once"),
         (text.selectExpr("*", "string(null) AS topic"), {}, "a row has null in the column topic"),
         (text.selectExpr("*", "7 AS partition"), {"topic": topic}, "has partitions 0 to 0, not 7"),
     ]

@@ -133,7 +133,7 @@ def test_only_the_columns_that_are_named(cluster: Cluster, new_topic: NewTopic, 
     assert [column.name for column in part.schema] == ["offset", "value"], "the key does not go to the JVM"
     for wrong, message in {
         "offset int": "column offset is of type bigint, not int",
-        "words string": "there is no column words; there are key, value",
+        "words string": "there is no column words; the columns are key, value",
     }.items():
         with pytest.raises(AnalysisException, match=message):
             read(topic, schema=wrong).count()
@@ -267,7 +267,7 @@ def test_lost_records_are_told_or_left_out(cluster: Cluster, new_topic: NewTopic
     with_admin(cluster.bootstrap_servers, lambda admin: admin.delete_records({(topic, 0): 10}))
     assert values(read(topic)) == numbers(10, 30), "earliest is what is there"
     since_5 = {"startingOffsets": f'{{"{topic}":{{"0":5}}}}'}
-    with pytest.raises(AnalysisException, match=f"{topic}-0 from offset 5 to 10 are gone.*failOnDataLoss"):
+    with pytest.raises(AnalysisException, match=f"{topic}-0 from offset 5 to 10 were deleted.*failOnDataLoss"):
         read(topic, **since_5).count()
     assert values(read(topic, **since_5, failOnDataLoss=False)) == numbers(10, 30)
     until_40 = {"endingOffsets": f'{{"{topic}":{{"0":40}}}}'}
@@ -283,7 +283,7 @@ def test_what_is_lost_while_tasks_read(cluster: Cluster, new_topic: NewTopic) ->
     options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "subscribe": topic}
     schema = columns("value binary")
     planned = ReadRange(topic, 0, 5, 20)
-    with pytest.raises(Exception, match="from offset 5 to 10 are gone"):
+    with pytest.raises(Exception, match="from offset 5 to 10 were deleted"):
         list(OttlaDataSource(options).reader(schema).read(planned))
     batches = list(OttlaDataSource({**options, "failOnDataLoss": "false"}).reader(schema).read(planned))
     assert pa.Table.from_batches(batches).column("value").to_pylist() == numbers(10, 20)

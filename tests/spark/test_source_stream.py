@@ -188,7 +188,7 @@ def test_lost_records_end_the_query_or_are_left_out(
     produce(servers, topic, [b"%d" % number for number in range(10)])
     with_admin(servers, lambda admin: admin.delete_records({(topic, 0): 6}))
     begin, end = {topic: {"0": 2}}, {topic: {"0": 10}}
-    with pytest.raises(DataLossError, match=f"Records of {topic}-0 from offset 2 to 6 are gone.*failOnDataLoss"):
+    with pytest.raises(DataLossError, match=f"Records of {topic}-0 from offset 2 to 6 were deleted.*failOnDataLoss"):
         reader(topic).partitions(begin, end)
     with caplog.at_level(logging.WARNING):
         assert ranges(reader(topic, failOnDataLoss=False).partitions(begin, end)) == [(0, 6, 10)]

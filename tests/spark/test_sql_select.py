@@ -179,7 +179,7 @@ def test_declared_columns_and_bad_records(sql: Sql, cluster: Cluster, new_topic:
     assert [each.value for each in letters] == bad
     headers = [dict(each.headers) for each in letters]
     assert [each["reason"].decode() for each in headers if each["reason"]] == [
-        "amount is no BIGINT",
+        "amount is not of type BIGINT",
         "the value is not JSON",
         "the value is not a JSON object",
         "at is not a TIMESTAMP",
@@ -251,7 +251,7 @@ def test_mistakes_are_told_with_their_place_and_exit_code_2(sql: Sql, clicks: st
         ("SELECT a FROM b.c", "line 1, column 15", "in backticks: `b.c`"),
         ("CREATE STREAM s (a INTT) WITH (topic = 'x')", "line 1, column 18", "INTT is not a type"),
         ("CREATE STREAM s (a INT) WITH (topic = 'nowhere')", "line 1, column 39", "there is no topic nowhere"),
-        ("CREATE STREAM s AS\nSELECT a FROM nowhere", "line 2, column 15", "no topic nowhere"),
+        ("CREATE STREAM s AS\nSELECT a FROM nowhere", "line 2, column 15", "no stream or topic nowhere"),
         (f"INSERT INTO nowhere SELECT * FROM `{clicks}`", "line 1, column 1", "there is no topic nowhere"),
         (f"CREATE TABLE t AS SELECT user FROM `{clicks}`", "line 1, column 1", "needs a GROUP BY"),
         (

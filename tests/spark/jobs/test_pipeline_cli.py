@@ -53,7 +53,7 @@ def test_a_table_is_archived_made_and_restored(
     produce_raw(cluster.bootstrap_servers, topic, [(b"%d" % number, None) for number in range(9)])
     sources = ["--table", table, "--archive", archive, "--key-column", "id"]
     code, said, _ = pipeline("restore", topic, "--at", "12", "--to", out, *sources, *broker)
-    assert (code, "6 rows as before offsets 0:12" in said) == (0, True)
+    assert (code, "6 rows restored to the state before offsets 0:12" in said) == (0, True)
     with (tmp_path / "out.csv").open(newline="") as lines:
         assert sorted(row["id"] for row in csv.DictReader(lines)) == ["3", "4", "5", "6", "7", "8"]
 
