@@ -186,12 +186,19 @@ class PostgresServer:
             time.sleep(0.05)
 
     def kill(self) -> None:
-        """Sends SIGKILL to all its processes at once, as if the machine had crashed with its files intact."""
+        """Sends SIGKILL to all its processes at once, as if the machine had crashed with its files intact. Returns when
+        they are gone: while one of them lives, the next server on this directory refuses to start."""
         if self._process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+            # Each child of PostgreSQL has a session and a group of its own.
+            pids = [self._process.pid, *_descendants(self._process.pid)]
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             self._process.wait()
             self._process = None
+            deadline_s = time.monotonic() + START_TIMEOUT_S
+            while any(_is_running(pid) for pid in pids) and time.monotonic() < deadline_s:
+                time.sleep(0.01)
 
     def wait(self, timeout_s: float = START_TIMEOUT_S) -> int:
         """Waits for a server that ends by itself and returns its exit code."""
@@ -239,3 +246,28 @@ class PostgresServer:
         )
         assert done.returncode == 0, f"{command[0]} failed:\n{done.stdout}"
         return done.stdout
+
+
+def _descendants(pid: int) -> list[int]:
+    """Returns the processes that a process has started, and those that they have started; empty without /proc."""
+    children: dict[int, list[int]] = {}
+    for stat in glob.glob("/proc/[0-9]*/stat"):
+        with contextlib.suppress(OSError, ValueError):
+            name, _, rest = Path(stat).read_text(encoding="utf-8", errors="replace").rpartition(")")
+            children.setdefault(int(rest.split()[1]), []).append(int(name.split()[0]))
+    found: list[int] = []
+    waiting = [pid]
+    while waiting:
+        started = children.get(waiting.pop(), [])
+        found += started
+        waiting += started
+    return found
+
+
+def _is_running(pid: int) -> bool:
+    """Returns whether a process exists and is no zombie."""
+    try:
+        _, _, rest = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")
+    except OSError:
+        return False
+    return rest.split()[0] != "Z"
