@@ -1,5 +1,5 @@
-"""What must hold inside the brokers when logs roll, expire, are trimmed and compacted, beside all of `cluster_checks`
-and `transactions_checks`.
+"""Checks brokers whose logs are rolled, deleted and compacted, in addition to `cluster_checks` and
+`transactions_checks`.
 
     log start               it never goes back in a log, and never passes what was below a watermark
     deleted records         nobody leads with a log that begins below what DeleteRecords reported
@@ -154,7 +154,7 @@ class LongChecks(TransactionChecks):
         place = partition.topic.name, partition.index
         trimmed = self.trimmed.get(place, 0)
         newest_epoch = self._newest[PartitionKey(partition.topic.id, partition.index)][0]
-        # Of the class `cache`, a crash may take the new start with it, as in Kafka.
+        # A crash may undo the new log start of a `cache` log, because it is written but not synced.
         is_lost = self.has_losses(*place) or partition.topic.config.durability is Durability.CACHE
         if partition.log.start_offset < trimmed and epoch >= newest_epoch and not is_lost:
             key = PartitionKey(partition.topic.id, partition.index)

@@ -269,7 +269,7 @@ class LongClients:
 
 
 async def _closed(producer: Producer) -> None:
-    """What became of its records is noted already."""
+    """Closes a producer. The outcomes of its records are already recorded, so errors do not matter."""
     try:
         await producer.close()
     except ClientError:

@@ -1,4 +1,4 @@
-"""What clients of long logs know of their records, and what they may find of them.
+"""The records that clients of long logs have sent, and the results that a reader may get.
 
 Every record has a header with an id of its own, so that a tombstone is told from another one. A key belongs to one
 producer, which sends its records in order.

@@ -59,7 +59,7 @@ class Variant:
     rule: str
     """The rule that forbids it."""
     breaks: str
-    """What the broken code does, in the terms of the code."""
+    """Describes the defect that the edits introduce."""
     edits: tuple[Edit, ...]
     checkers: frozenset[str]
     """The checkers that may detect it. Anything else, including other exceptions, does not count."""

@@ -75,7 +75,7 @@ class Kind(Enum):
 
     @property
     def noun(self) -> str:
-        """What its clients are acknowledged."""
+        """The plural noun for what brokers acknowledge in this kind, for progress output."""
         return _NOUNS.get(self, "records")
 
     @property

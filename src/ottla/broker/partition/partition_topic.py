@@ -1,4 +1,4 @@
-"""What a partition knows of its topic."""
+"""The topic from the point of view of one of its partitions."""
 
 from __future__ import annotations
 

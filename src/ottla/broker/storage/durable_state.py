@@ -1,4 +1,4 @@
-"""What the durable checkpoint, state file and compaction mark say about one log."""
+"""The durable state of one log, in the checkpoint, the state file and the compaction mark."""
 
 from __future__ import annotations
 
