@@ -49,7 +49,12 @@ class BrokerContext:
         self.topics = Topics()
         self.events = TopicEvents()
         self.wakeups = Wakeups(self.clock)
-        self.backlog = Backlog(self.clock, config.unacknowledged_max_bytes, lambda: shared.tail.is_filling)
+        self.backlog = Backlog(
+            self.clock,
+            config.unacknowledged_max_bytes,
+            lambda: shared.tail.is_filling,
+            lambda: float(self.config.replica_lag_time_max_ms),
+        )
         self.throttles = ReplicationThrottles(self.clock, config)
 
     def partitions(self) -> Iterator[Partition]:
