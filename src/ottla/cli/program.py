@@ -25,6 +25,7 @@ MODULES = {
     "consume": "records.consume",
     "log": "log.commands",
     "doctor": "doctor.commands",
+    "tune": "tune.commands",
     "bench": "bench",
     "connect": "connect.commands",
     "dlq": "records.dlq",
