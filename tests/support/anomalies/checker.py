@@ -126,13 +126,16 @@ class _Check:
 
     def _check_outcome(self, transaction: Transaction) -> None:
         appends = [each for each in transaction.appends if each.key in self._logs]
-        missing = [each for each in appends if not self._is_in_log(each)]
+        missing = [each for each in appends if self._is_gone(each)]
         if transaction.outcome is Outcome.COMMITTED:
             for append in missing:
                 self._found(Anomaly.LOST, f"{append.value} of {transaction} is not in {append.key}")
         elif transaction.outcome is Outcome.UNKNOWN and missing and len(missing) < len(appends):
             names = ", ".join(f"{each.value} in {each.key}" for each in missing)
             self._found(Anomaly.TORN, f"of {transaction}, {len(appends) - len(missing)} are there, but not {names}")
+
+    def _is_gone(self, append: Append) -> bool:
+        return append.key in self._logs and not self._is_in_log(append)
 
     def _is_in_log(self, append: Append) -> bool:
         offset = self._present.get(append.value)
@@ -164,9 +167,8 @@ class _Check:
             writer = self._writers.get(value)
             if writer is not None and writer[0] is transaction:
                 self._found(Anomaly.INTERNAL, f"{by} and got its own {value}")
-            elif writer is not None and read.key in self._logs and not self._is_in_log(writer[1]):
-                if writer[0].outcome is not Outcome.ABORTED:
-                    self._found(Anomaly.LOST, f"{by} and got {value} of {writer[0]}, which is not there in the end")
+            elif writer is not None and writer[0].outcome is not Outcome.ABORTED and self._is_gone(writer[1]):
+                self._found(Anomaly.LOST, f"{by} and got {value} of {writer[0]}, which is not there in the end")
         self._check_skips(by, read)
         if read.is_to_the_end:
             self._check_intermediate(by, read)
