@@ -18,6 +18,7 @@ CLIENTS = "confluent-kafka+ottla"
 PROTOCOLS = ("eager", CONSUMER)
 SIZE = 2
 SIZE_MAX = 3
+HUNG_S = 40.0
 
 
 class Members:
@@ -35,8 +36,16 @@ class Members:
         for group in self._groups:
             group.join(SIZE)
 
+    def replace_hung(self) -> None:
+        """Replaces members whose commit does not return. librdkafka with the consumer protocol can wait for ever if all
+        brokers go away during a commit: the request stays in its own queue, and it asks nobody for the coordinator."""
+        for group in self._groups:
+            if group.kill_hung(HUNG_S):
+                group.join(max(0, SIZE - group.size))
+
     def act(self) -> None:
         """Does something to a member of one group; another one takes the place of one that is gone."""
+        self.replace_hung()
         group = self._chance.choice(self._groups)
         group.resume()
         act = self._chance.choice(("kill", "leave", "pause", "join"))
@@ -54,6 +63,8 @@ class Members:
         """Waits until everything is processed and committed; then records the final state. Nobody writes any more."""
         for group in self._groups:
             group.resume()
+        self.replace_hung()
+        for group in self._groups:
             group.drain()
         for group in self._groups:
             group.finish()
