@@ -183,8 +183,9 @@ class Cluster:
             name, (count, durability) = next(iter(left.items()))
             try:
                 create_replicated(self.bootstrap, name, count, REPLICAS, ottla_durability=durability)
-            except KafkaException as problem:
-                if problem.args[0].name() != "TOPIC_ALREADY_EXISTS":
+            except (KafkaException, TimeoutError) as problem:
+                # librdkafka waits in vain if the first broker it asked knew neither brokers nor a controller yet.
+                if isinstance(problem, TimeoutError) or problem.args[0].name() != "TOPIC_ALREADY_EXISTS":
                     if time.monotonic() > deadline_s:
                         raise
                     time.sleep(0.5)
