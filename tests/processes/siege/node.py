@@ -21,15 +21,17 @@ class Node:
     def __init__(
         self,
         number: int,
-        address: str,
+        host: str,
+        ports: tuple[int, int],
         disk: Disk,
         config: Mapping[str, str],
         environment: Mapping[str, str],
         place: Callable[[list[str]], list[str]],
     ) -> None:
+        """`ports` are those of the Kafka protocol and of the append stream."""
         self.number = number
         self.host = f"broker-{number}"
-        self.address = address
+        self.address, self.wal_address = (f"{host}:{port}" for port in ports)
         self.disk = disk
         directory = disk.path.parent
         self.log_path = directory / f"{self.host}.log"
