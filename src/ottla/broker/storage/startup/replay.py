@@ -21,6 +21,9 @@ from ottla.protocol.records.batch import BatchHeader
 from ottla.reach import branch
 
 _REPLAYED = branch("the journal is replayed into a segment", __name__)
+_RESCUED = branch("rescued records are replayed at a start", __name__)
+_UNDONE = branch("a journaled append is undone by a later truncation", __name__)
+_GAP = branch("a log continues above lost records", __name__)
 
 
 @dataclass(slots=True)
@@ -50,6 +53,7 @@ class Replay:
     def take_rescued(self, log: FileLog, directory: str) -> None:
         """Replays the rescued files of one log."""
         for rescued in rescued_files(self._files, directory):
+            _RESCUED()
             for _, header, batch in read_rescued(self._files, rescued):
                 self._take_batch(log, header, batch)
             if log.end_offset < rescued.end_offset:
@@ -61,6 +65,7 @@ class Replay:
         """Replays one journal entry."""
         log = self._logs.get(entry.key)
         if self.cuts.takes_back(entry):
+            _UNDONE()
             return
         if log is None:
             self._note_unclaimed(entry)
@@ -123,6 +128,7 @@ def damage_at_end(log: FileLog, first_offset: int, next_offset: int, reason: str
 def go_on_above(log: FileLog, damage: Damage) -> None:
     """Continues a log above offsets that are lost. The loss is recorded, so that no reader skips it silently, and the
     offsets are not assigned to other records (safety: one-history)."""
+    _GAP()
     log.damages.record(damage)
     log.end_offset = damage.next_offset
     log.on_journaled(log.end_offset)
