@@ -55,7 +55,7 @@ class ExpiringOffsets:
         index, number = self._rng.randrange(self._count), next(self._numbers)
         request = CommitOffsets(
             group=name,
-            offsets=(OffsetToCommit(self._topic, index, number),),
+            offsets=(OffsetToCommit(topic=self._topic, partition=index, offset=number),),
             retention_ms=RETENTION_MS[name],
         )
         commit = self._kept[index].sent(number, -1, self._world.now_s) if name == LASTING else None

@@ -45,7 +45,7 @@ class LongChecks(TransactionChecks):
     def _hooks(self) -> list[tuple[type, str, Callable[..., Any]]]:
         moves: list[tuple[type, str]] = [
             *((FileLog, name) for name in ("advance_start", "become")),
-            *((MemoryLog, name) for name in ("advance_start", "apply_retention")),
+            *((MemoryLog, name) for name in ("advance_start", "_retain")),
         ]
         return [
             *super()._hooks(),
