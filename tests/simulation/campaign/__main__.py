@@ -24,7 +24,7 @@ from pathlib import Path
 from time import monotonic
 
 from ottla import reach
-from tests.simulation import test_cluster, test_groups, test_load, test_long, test_transactions
+from tests.simulation import test_cluster, test_groups, test_harsh_logs, test_load, test_long, test_transactions
 from tests.simulation.campaign.display import Display, Tallies, log_line
 from tests.simulation.campaign.outcomes import Job, Kind, failure_of
 from tests.simulation.campaign.workers import run_all
@@ -35,6 +35,7 @@ PINNED = {
     Kind.LONG: test_long.PINNED,
     Kind.GROUPS: test_groups.PINNED,
     Kind.TRANSACTIONS: test_transactions.PINNED,
+    Kind.LOG: test_harsh_logs.PINNED,
     Kind.LOAD: test_load.PINNED,
 }
 ALL = "all"

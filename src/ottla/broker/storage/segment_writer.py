@@ -188,6 +188,11 @@ class SegmentWriter:
         self._retries = False
         self.write_now()
 
+    @property
+    def is_frozen(self) -> bool:
+        """True while a failed segment is rewritten."""
+        return self._is_frozen
+
     def freeze(self) -> None:
         """Suspends the writes. Appends continue in memory and in the journal."""
         self._is_frozen = True

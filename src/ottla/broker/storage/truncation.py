@@ -38,6 +38,7 @@ _TRUNCATED = branch("a log is truncated", __name__)
 _ACROSS = branch("a log is truncated across a segment boundary", __name__)
 _RESET = branch("a log is reset", __name__)
 _BELOW = branch("a log is truncated below its recovery point", __name__)
+_REPAIR = branch("a truncation waits until a segment is rewritten", __name__)
 _FULL = branch("a truncation waits for space on a full disk", __name__)
 
 
@@ -64,6 +65,10 @@ class Truncation:
             self._done(log.failed)
             return
         log.truncating = True
+        self._wait()
+
+    def _wait(self) -> None:
+        log = self._log
         log.writer.when_written(log.end_offset, lambda: self._flusher.hold(self._find_cut))
 
     def _find_cut(self, let_flusher_go: Callable[[], None]) -> None:
@@ -71,6 +76,13 @@ class Truncation:
         log, offset = self._log, self._offset
         if log.has_ended:
             self._end(log.failed)
+            return
+        if log.writer.is_frozen:
+            # A flush that was running has failed. Its segment is rewritten first: another sync of the same file would
+            # succeed although the pages are lost (safety: failed-sync).
+            _REPAIR()
+            let_flusher_go()
+            self._wait()
             return
         if self._resets:
             _RESET()
