@@ -117,7 +117,13 @@ class WalRun:
     async def create(self) -> None:
         for topic in ("shared", "ruled"):
             settings = LogSettings(replicas=3, durability=self.durability)
-            log = await Log.open(SERVERS, topic, create=settings, limits=LIMITS)
+            while True:
+                try:
+                    log = await Log.open(SERVERS, topic, create=settings, limits=LIMITS)
+                except InvalidRequestError:  # not all brokers are registered yet
+                    await asyncio.sleep(0.1)
+                else:
+                    break
             await log.close()
 
     async def read(self, topic: str) -> list[tuple[int, bytes]]:
