@@ -261,13 +261,10 @@ class LongClients:
             start = (await consumer.beginning_offsets([at]))[place]
         return found, start
 
-    async def offsets_for(self, at: Partition, times_ms: list[int]) -> list[tuple[int, int] | None]:
+    async def offset_for(self, at: Partition, asked_ms: int) -> tuple[int, int] | None:
         async with Consumer(self._servers) as consumer:
-            answers = []
-            for asked_ms in times_ms:
-                found = (await consumer.offsets_for_time({at: asked_ms}))[TopicPartition(*at)]
-                answers.append(None if found is None else (found.offset, found.timestamp_ms))
-        return answers
+            found = (await consumer.offsets_for_time({at: asked_ms}))[TopicPartition(*at)]
+        return None if found is None else (found.offset, found.timestamp_ms)
 
 
 async def _closed(producer: Producer) -> None:
