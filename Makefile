@@ -75,8 +75,7 @@ test-spark: $(if $(PREPARED),setup,prepare)
 SEEDS ?= 100
 FROM ?= 0
 simulate: setup
-	@$(BIN)/python -m tests.simulation.campaign --seeds $(SEEDS) --from $(FROM) $(if $(WORKERS),--workers $(WORKERS))
-	@for kind in long groups transactions wal log load; do $(BIN)/python -m tests.simulation.campaign --kind $$kind --seeds $$(($(SEEDS) / 4)) --from $(FROM) $(if $(WORKERS),--jobs $(WORKERS)) || exit 1; done
+	@$(BIN)/python -m tests.simulation.campaign --kind all --seeds $$(($(SEEDS) / 4)) --from $(FROM) $(if $(WORKERS),--workers $(WORKERS))
 
 MINUTES ?= 5
 siege: setup

@@ -232,7 +232,7 @@ class ClusterRun:
         if self.has_state_faults:
             self.state_faults.ends_s = self.world.now_s + self.plan.ends_s
         self.plan.faults.start(self.world, self._on_struck)
-        self._troubles = self.plan.disk_faults.start(self.world, surroundings)
+        self._troubles = self.state_faults.disks = self.plan.disk_faults.start(self.world, surroundings)
         for trouble in self.plan.store_troubles:
             self.world.after(trouble.at_s, self._trouble_store, trouble)
 

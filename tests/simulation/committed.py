@@ -63,8 +63,8 @@ class CommittedBatch:
 
 @dataclass
 class Committed:
-    """The committed records of one partition. With `may_delete`, a log may begin anywhere; with `is_compacted`, it may
-    lack records."""
+    """The committed records of one partition. With `may_delete`, a log may begin anywhere up to the committed end; with
+    `is_compacted`, it may lack records."""
 
     end: int = 0
     may_delete: bool = False
@@ -93,6 +93,8 @@ class Committed:
             upto, missing = self.end, None
         if not self.may_delete and self.batches and log.start_offset > min(self.batches):
             return min(self.batches), f"the log begins at {log.start_offset}"
+        if self.batches and log.start_offset > self.end:
+            return min(self.batches), f"the log begins at {log.start_offset}, above everything committed"
         place = log.start_offset
         try:
             if self.is_compacted:

@@ -25,8 +25,10 @@ from tests.properties.groups_clients import ClassicClient, Client, ConsumerClien
 from tests.simulation.cluster_clients import Clients, Place
 from tests.simulation.cluster_plan import CONSUMERS, OPERATOR, PRODUCERS, ClusterPlan, PlannedTopic, RunOptions
 from tests.simulation.cluster_run import PROPERTIES, ClusterRun
+from tests.simulation.groups_expiry import ExpiringOffsets
 from tests.simulation.groups_members import TOPIC, MemberGroup
 from tests.simulation.groups_readers import ReaderGroup
+from tests.simulation.state_faults import SEEDS_FROM
 from tests.simulation.violations import Violation
 
 PARTITIONS = 6
@@ -61,12 +63,18 @@ class GroupsRun(ClusterRun):
             may_be_damaged=lambda: damaged.total() > 0,
             on_acknowledged=self.checks.on_acknowledged,
         )
+        self.expiring = ExpiringOffsets(self.world, servers, TOPIC, PARTITIONS, seed) if seed >= SEEDS_FROM else None
         protocols: tuple[GroupProtocol, ...] = ("classic", "consumer")
         self.readers = [ReaderGroup(each, each, self.server, seed, 4) for each in protocols] if seed % 2 else []
         self.groups = [
             MemberGroup(name, list(kinds), self.world, servers, PARTITIONS, self._tables_of, seed)
             for name, kinds in (() if seed % 2 else KINDS.items())
         ]
+
+    def _properties_of(self, number: int) -> Mapping[str, str]:
+        if self.seed < SEEDS_FROM:
+            return self.properties
+        return {**self.properties, "offsets.retention.check.interval.ms": "1000"}
 
     def _drawn_plan(self) -> ClusterPlan:
         plan = ClusterPlan.drawn(self.seed, self.options)
@@ -93,6 +101,7 @@ class GroupsRun(ClusterRun):
             producing = [world.hosts[PRODUCERS[0]].spawn(self.producers.produce(PRODUCERS[0], "all"))]
         for readers in self.readers:
             readers.start(hosts)
+        expiring = [world.hosts[OPERATOR].spawn(self.expiring.run())] if self.expiring is not None else []
         operating = world.hosts[OPERATOR].spawn(self.operator.work())
         world.run_for(CALM_S)
         self._start_faults()
@@ -106,12 +115,13 @@ class GroupsRun(ClusterRun):
         world.run_for(3.0)  # every member reads once more
         self._eventually("all is processed", self._is_all_processed, 60)
         self._end("is_over")
+        self._eventually("offsets expire", lambda: all(task.done() for task in expiring), 60)
         self._eventually("all replicas are in sync", self._is_whole, 60)
         self._compare_replicas()
         self._listen_to_silence()
 
     def _end(self, what: str) -> None:
-        for group in (*self.groups, *self.readers):
+        for group in (*self.groups, *self.readers, *([self.expiring] if self.expiring is not None else [])):
             setattr(group, what, True)
 
     def _is_all_processed(self) -> bool:

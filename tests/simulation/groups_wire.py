@@ -56,6 +56,7 @@ MOVING = (
 )
 """Errors after which it is unknown whether the request was carried out."""
 TIMEOUT_MS = 3000
+OFFSET_COMMIT_WITH_RETENTION = ClientApi(8, "OffsetCommit", (4, 4))
 
 
 class CoordinatorConnection:
@@ -139,7 +140,8 @@ def _body_of(request: Request) -> tuple[ClientApi, dict[str, Any]]:
         case ConsumerHeartbeat():
             return CONSUMER_GROUP_HEARTBEAT, _heartbeat_body(request)
         case CommitOffsets():
-            return OFFSET_COMMIT, _commit_body(request)
+            api = OFFSET_COMMIT if request.retention_ms < 0 else OFFSET_COMMIT_WITH_RETENTION
+            return api, _commit_body(request)
         case FetchOffsets():
             topics = [{"name": name, "partition_indexes": list(indexes)} for name, indexes in request.topics or ()]
             group = {"group_id": request.group, "member_id": None, "member_epoch": -1, "topics": topics}
@@ -197,6 +199,7 @@ def _commit_body(request: CommitOffsets) -> dict[str, Any]:
         "generation_id_or_member_epoch": request.generation,
         "member_id": request.member_id,
         "group_instance_id": request.instance_id,
+        "retention_time": timedelta(milliseconds=request.retention_ms),
         "topics": [{"name": name, "partitions": partitions} for name, partitions in topics.items()],
     }
 

@@ -21,7 +21,7 @@ ACKNOWLEDGED, CONTENT, DAMAGE, PRODUCERS = "log: acknowledged", "log: content", 
 
 
 class LogRun:
-    """One seed."""
+    """One seed. `harsh_log_run` has more faults."""
 
     leader_changes = 0
 
@@ -51,10 +51,13 @@ class LogRun:
             self.world.crash(keep)
             self.fault_counts[f"crash keeps {keep}"] += 1
             self.acknowledged = sum(model.acknowledged_end for model in self.world.models)
-            self.world.start()
+            self._start()
             for place, model in enumerate(self.world.models):
                 self._check(place, model)
             self._cuts.clear()
+
+    def _start(self) -> None:
+        self.world.start()
 
     def _act(self, place: int) -> None:
         world, random, model = self.world, self.random, self.world.models[place]

@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ottla.broker.partition.partition import Partition
@@ -38,6 +38,8 @@ class LongChecks(TransactionChecks):
         super().__init__(*args, **kwargs)
         self.trimmed: dict[tuple[str, int], int] = {}
         """Where each partition begins, as DeleteRecords reported."""
+        self._trimmed_in: dict[tuple[str, int], dict[str, int]] = {}
+        """The incarnation of each broker's process when DeleteRecords last reported a start."""
         self.passed: dict[tuple[str, int], int] = {}
         """The highest start that a log of the partition ever had: a reader may find nothing below it."""
         self._default_ms = self._defaults.get("log.retention.ms", "")
@@ -45,7 +47,7 @@ class LongChecks(TransactionChecks):
     def _hooks(self) -> list[tuple[type, str, Callable[..., Any]]]:
         moves: list[tuple[type, str]] = [
             *((FileLog, name) for name in ("advance_start", "become")),
-            *((MemoryLog, name) for name in ("advance_start", "apply_retention")),
+            *((MemoryLog, name) for name in ("advance_start", "_retain")),
         ]
         return [
             *super()._hooks(),
@@ -91,10 +93,6 @@ class LongChecks(TransactionChecks):
         return any(
             "compact" in self._policy(PartitionKey(each.id, 0)) for each in self.image.topics() if each.name == topic
         )
-
-    def is_disk(self, topic: str) -> bool:
-        found = next(each for each in self.image.topics() if each.name == topic)
-        return self.durability_of(PartitionKey(found.id, 0)) is Durability.DISK
 
     def compare_compacted(self, partition: Partition, process: str) -> None:
         """Compares a replica of a compacted topic with all that was committed."""
@@ -148,15 +146,27 @@ class LongChecks(TransactionChecks):
     def on_trimmed(self, topic: str, partition: int, start: int) -> None:
         """An operator was told that DeleteRecords has moved the start."""
         self.trimmed[topic, partition] = max(start, self.trimmed.get((topic, partition), 0))
+        self._trimmed_in[topic, partition] = {name: self._world.hosts[name].incarnation for name in self._programs}
+
+    def may_forget_start(self, topic: str, partition: int, names: Iterable[str]) -> bool:
+        """Whether one of these brokers may have forgotten where DeleteRecords made its log start. A `cache` log writes
+        its start with the next checkpoint, as Kafka does, so a process that dies before that forgets it. `disk` logs
+        journal it."""
+        if self.has_losses(topic, partition):
+            return True
+        found = next(each for each in self.image.topics() if each.name == topic)
+        if self.durability_of(PartitionKey(found.id, partition)) is Durability.DISK:
+            return False
+        before = self._trimmed_in.get((topic, partition), {})
+        return any(self._world.hosts[name].incarnation != before.get(name) for name in names)
 
     def _on_lead(self, partition: Partition, epoch: int) -> None:
         super()._on_lead(partition, epoch)
         place = partition.topic.name, partition.index
         trimmed = self.trimmed.get(place, 0)
         newest_epoch = self._newest[PartitionKey(partition.topic.id, partition.index)][0]
-        # A crash may undo the new log start of a `cache` log, because it is written but not synced.
-        is_lost = self.has_losses(*place) or partition.topic.config.durability is Durability.CACHE
-        if partition.log.start_offset < trimmed and epoch >= newest_epoch and not is_lost:
+        is_forgotten = partition.log.start_offset < trimmed and epoch >= newest_epoch
+        if is_forgotten and not self.may_forget_start(*place, [self._process().partition("/")[0]]):
             key = PartitionKey(partition.topic.id, partition.index)
             text = f"{self._process()} leads in epoch {epoch} with a log that begins at {partition.log.start_offset}"
             self._violated("deleted records", key, f"{text}; {trimmed} was reported as its start")

@@ -193,9 +193,10 @@ class LongHistory:
 
     def _newest_of_keys(self, found: dict[int, Sent]) -> dict[int, Sent]:
         """Other records of a key may have been compacted where a reader read, and not where all is read in the end. So
-        may a record before a tombstone that this replica never got."""
+        may a record before a tombstone that this replica never got, and a tombstone after `delete.retention.ms`."""
         newest = {record.key: offset for offset, record in found.items()}
-        return {at: found[at] for at in newest.values() if not self._may_be_deleted_later(found[at])}
+        kept = [at for at in newest.values() if found[at].value is not None]
+        return {at: found[at] for at in kept if not self._may_be_deleted_later(found[at])}
 
     def _check_seen(self, at: Partition, found: dict[int, Sent]) -> None:
         for reader, seen in self.seen.items():

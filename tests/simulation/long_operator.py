@@ -8,7 +8,7 @@ from ottla.client.consumer.consumer import Consumer
 from ottla.client.consumer.types import TopicPartition
 from tests.simulation.cluster_operator import Operator
 from tests.simulation.long_checks import LongChecks
-from tests.simulation.long_plan import BOTH, LATEST, RECENT, SEGMENT_BYTES, drawn_retention
+from tests.simulation.long_plan import BOTH, LATEST, PASSING, RECENT, SEGMENT_BYTES, drawn_retention
 
 
 class LongOperator(Operator):
@@ -24,7 +24,7 @@ class LongOperator(Operator):
             case "alter segments":
                 await self._alter(topic, {"segment.bytes": str(self._rng.choice(SEGMENT_BYTES))})
             case "alter retention":
-                names = [each.name for each in self._plan.topics if each.name in (RECENT, BOTH)]
+                names = [each.name for each in self._plan.topics if each.name in (RECENT, BOTH, PASSING)]
                 await self._alter(self._rng.choice(names), drawn_retention(self._rng))
             case _:
                 await super()._act(action)

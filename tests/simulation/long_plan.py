@@ -8,14 +8,17 @@ from random import Random
 from ottla.client.producer.settings import Acks
 from ottla.protocol.model.durability import Durability
 from tests.simulation.cluster_plan import PRODUCERS, ClusterPlan, PlannedTopic, RunOptions
+from tests.simulation.state_faults import SEEDS_FROM
 
-KEPT, RECENT, LATEST, BOTH = "kept", "recent", "latest", "both"
+KEPT, RECENT, LATEST, BOTH, PASSING = "kept", "recent", "latest", "both", "passing"
 RACKS = ("a", "b", "c")
 SEGMENT_BYTES = (1024, 2048, 4096)
 ACTIONS = (
     *("delete records", "delete records", "delete records", "alter segments", "alter retention"),
     *("add partitions", "reassign", "prefer leaders"),
 )
+MEMORY_SHARE = 0.6
+"""Share of the seeds with a topic of the class `memory`."""
 COMPACTION = {
     "min.cleanable.dirty.ratio": "0.01",
     "delete.retention.ms": "1500",
@@ -30,7 +33,10 @@ def drawn_plan(seed: int, options: RunOptions) -> ClusterPlan:
     acks[PRODUCERS[-1]] = rng.choice(("all", 1, 1))
     count = rng.choice((2, 6, 12))
     actions = sorted((rng.random() * options.faults_s, rng.choice(ACTIONS)) for _ in range(count))
-    return replace(plan, topics=tuple(_drawn_topics(rng)), acks=acks, actions=tuple(actions))
+    topics = _drawn_topics(rng)
+    if seed >= SEEDS_FROM and rng.random() < MEMORY_SHARE:
+        topics.append(PlannedTopic(PASSING, Durability.MEMORY, 1, 3, rng.choice((2, 2, 1)), drawn_retention(rng)))
+    return replace(plan, topics=tuple(topics), acks=acks, actions=tuple(actions))
 
 
 def _drawn_topics(rng: Random) -> list[PlannedTopic]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import time
@@ -10,16 +11,18 @@ from collections import Counter
 import pytest
 
 from ottla.sim.world import UnhandledError, VirtualTimeoutError
-from tests.simulation.campaign.display import Tally, progress_line, summary_lines
-from tests.simulation.campaign.outcomes import DIED, ERROR, HUNG, LIVENESS, Failed, Outcome, failure_of
+from tests.simulation.campaign.__main__ import jobs_of, seeds_of
+from tests.simulation.campaign.display import Tallies, log_line, progress_line, reach_lines, summary_lines
+from tests.simulation.campaign.outcomes import DIED, ERROR, HUNG, LIVENESS, Failed, Job, Kind, Outcome, failure_of
 from tests.simulation.campaign.workers import run_all
 from tests.simulation.cluster_run import Violation
 
 DIES, HANGS, FAILS = 3, 5, 7
 
 
-def run_badly(seed: int) -> Outcome:
+def run_badly(job: Job) -> Outcome:
     """Runs in the worker process."""
+    seed = job.seed
     if seed == DIES:
         os._exit(9)
     if seed == HANGS:
@@ -32,7 +35,7 @@ def run_badly(seed: int) -> Outcome:
 def test_every_seed_has_an_outcome_even_if_its_process_hangs_or_dies(worker_count: int) -> None:
     outcomes = {
         outcome.seed: outcome
-        for outcome in run_all(range(10), worker_count, hung_after_s=2.0, beat_s=0.1, run=run_badly)
+        for outcome in run_all(map(Job, range(10)), worker_count, hung_after_s=2.0, beat_s=0.1, run=run_badly)
         if outcome is not None
     }
     assert set(outcomes) == set(range(10))
@@ -41,15 +44,72 @@ def test_every_seed_has_an_outcome_even_if_its_process_hangs_or_dies(worker_coun
 
 
 def test_the_summary_adds_up_and_names_the_failures() -> None:
-    tally = Tally(3)
+    tallies = Tallies({Kind.CLUSTER: 3})
     for seed in (6, FAILS):
-        tally.add(run_badly(seed))
-    assert progress_line(tally).startswith("2/3 seeds, 1 failed, ")
-    text = "\n".join(summary_lines(tally))
+        tallies.add(run_badly(Job(seed)))
+    assert progress_line(tallies).startswith("2/3 seeds, 1 failed, ")
+    text = "\n".join(summary_lines(tallies.by_kind[Kind.CLUSTER]))
     assert "2.00 h" in text
     assert "20 records" in text
     assert re.search(r"kill +4$", text, re.MULTILINE)
     assert f"--replay {FAILS}" in text
+
+
+# -- several kinds -----------------------------------------------------------------------------------------------------
+
+
+def test_kinds_take_turns_until_all_their_seeds_have_run() -> None:
+    jobs = jobs_of({Kind.WAL: [1, 2, 3], Kind.LOG: [7]}, minutes=None)
+    assert list(jobs) == [Job(1, Kind.WAL), Job(7, Kind.LOG), Job(2, Kind.WAL), Job(3, Kind.WAL)]
+
+
+def test_no_seed_begins_when_the_time_is_up() -> None:
+    assert list(jobs_of({Kind.WAL: [1, 2, 3]}, minutes=0.0)) == []
+
+
+def test_half_of_the_seeds_have_everything_that_was_added_later() -> None:
+    assert seeds_of(Kind.WAL, 10, 4) == [10, 200_010, 11, 200_011]
+    assert seeds_of(Kind.WAL, 300_000, 2) == [300_000, 300_001]
+    assert len(seeds_of(Kind.CLUSTER, 300_000, 2)) > len(seeds_of(Kind.CLUSTER, 300_000, 2, with_pinned=False)) == 2
+
+
+def reaching(kind: Kind, *names: str) -> Outcome:
+    return Outcome(1, kind=kind, reached=Counter(dict.fromkeys(names, 3)))
+
+
+def test_one_table_says_which_kind_reached_a_branch() -> None:
+    rolled, lost = "a segment is rolled", "a lease is lost"
+    tallies = Tallies({Kind.WAL: 2, Kind.LOG: 1})
+    for outcome in (reaching(Kind.WAL, rolled, lost), reaching(Kind.WAL, rolled), reaching(Kind.LOG, rolled)):
+        tallies.add(outcome)
+    lines = reach_lines(tallies.by_kind.values())
+    assert sum(rolled in line for line in lines) == 1
+    assert re.search(rf"^ +3  {rolled} +wal 2, log 1$", "\n".join(lines), re.MULTILINE)
+    assert re.search(rf"^ +1  {lost} +wal 1$", "\n".join(lines), re.MULTILINE)
+
+
+def test_a_branch_that_is_reached_too_late_counts_as_not_reached() -> None:
+    rolled, lost = "a segment is rolled", "a lease is lost"
+    tallies = Tallies({Kind.WAL: 2, Kind.LOG: 2})
+    for outcome in (reaching(Kind.WAL), reaching(Kind.WAL, lost), reaching(Kind.LOG, rolled)):
+        tallies.add(outcome)
+    assert tallies.unreached(2) is None, "one kind has run only one seed"
+    tallies.add(reaching(Kind.LOG))
+    within_one, within_two = tallies.unreached(1), tallies.unreached(2)
+    assert within_one is not None
+    assert within_two is not None
+    assert rolled not in within_one
+    assert set(within_one) - set(within_two) == {lost}
+
+
+def test_a_line_of_the_log_has_the_branches_and_the_failure() -> None:
+    outcome = Outcome(5, Failed("order", "order: wrong"), Kind.LONG, reached=Counter({"a": 2, "b": 0}))
+    line = json.loads(log_line(outcome))
+    assert (line["kind"], line["seed"], line["reached"]) == ("long", 5, ["a"])
+    assert line["failed"].startswith("order: ")
+
+
+# -- failures ----------------------------------------------------------------------------------------------------------
 
 
 def caused(error: Exception, cause: Exception) -> Exception:

@@ -37,8 +37,17 @@ class Followed:
     end: int = 0
     open: dict[int, int] = field(default_factory=dict)
     """First offsets by producer id, in the order of the log."""
+    batches: dict[int, list[int]] = field(default_factory=dict)
+    """First offsets of all batches of each open transaction, by producer id."""
     stable: int = 0
-    """The correct last stable offset."""
+    """The correct last stable offset of a log from which nothing was deleted."""
+
+    def stable_of(self, start: int) -> tuple[int, int]:
+        """Returns the lowest and the highest correct last stable offset of a log with this start. They differ if the
+        first records of an open transaction were deleted: a replica that was copied afterwards has never seen them, and
+        counts the transaction from the first record that is left of it."""
+        firsts = (next((at for at in found if at >= start), self.end) for found in self.batches.values())
+        return max(self.stable, start), max(min([self.end, *firsts]), start)
 
 
 class TransactionChecks(ClusterChecks):
@@ -89,8 +98,10 @@ class TransactionChecks(ClusterChecks):
         header = read_header(memoryview(content))
         if header.is_control:
             followed.open.pop(header.producer_id, None)
+            followed.batches.pop(header.producer_id, None)
         elif header.is_transactional:
             followed.open.setdefault(header.producer_id, header.base_offset)
+            followed.batches.setdefault(header.producer_id, []).append(header.base_offset)
         elif self._name_of(key) == STATE_TOPIC:
             for record in _records(content):
                 self._on_record(key, record)
@@ -119,7 +130,8 @@ class TransactionChecks(ClusterChecks):
         followed = self._followed[key]
         watermark, found = partition.high_watermark, partition.last_stable_offset
         at = self._process(), key, partition.leader_epoch
-        if watermark == followed.end and found != max(followed.stable, partition.log.start_offset):
+        lowest, highest = followed.stable_of(partition.log.start_offset)
+        if watermark == followed.end and not lowest <= found <= highest:
             text = f"is {found} with watermark {watermark}; {followed.open} are open"
             self._violated("last stable offset", key, text)
         if found < self._stable.get(at, 0):

@@ -28,6 +28,8 @@ from ottla.wal import (
 )
 from ottla.wal.values import Limits
 from tests.processes.wal_history import Operation, violations
+from tests.simulation.state_faults import POWER_CUT, SEEDS_FROM, StateFaults
+from tests.simulation.survivors import Survivors
 from tests.simulation.violations import Violation
 
 BROKERS = (1, 2, 3)
@@ -59,11 +61,14 @@ class WalRun:
         self.is_ending = False
         self.durability = self.chance.choice(["disk", "disk", "cache"])
         store = SimCoordination(self.world.clock, seed=seed)
-        for number in BROKERS:
-            self.world.host(f"broker-{number}", program=ClusterProgram(store, number, PROPERTIES))
+        programs = {f"broker-{number}": ClusterProgram(store, number, PROPERTIES) for number in BROKERS}
+        for name, program in programs.items():
+            self.world.host(name, program=program)
         self.clients = [self.world.host(name) for name in (*WRITERS, *RULERS, "reader")]
         # A power cut on a majority may lose records that only the page cache had, as the class permits.
         kinds = [kind for kind in FaultKind if self.durability == "disk" or kind is not FaultKind.POWER_CUT]
+        without = () if self.durability == "disk" else (POWER_CUT,)
+        self.state_faults = StateFaults(seed, self.world, programs, self.fault_counts, Survivors(), without=without)
         self.plan = FaultPlan.drawn(
             seed,
             servers=[f"broker-{number}" for number in BROKERS],
@@ -86,11 +91,13 @@ class WalRun:
         self.fault_counts[fault.kind.value] += 1
 
     def run(self) -> str:
-        with self.world:
+        with self.state_faults.observing(), self.world:
             self.world.boot_all()
             reader = self.world.hosts["reader"]
             reader.loop.run_until_complete(self.create())
             self.plan.start(self.world, self._on_struck)
+            if self.seed >= SEEDS_FROM:
+                self.state_faults.ends_s = self.world.now_s + FAULTS_S
             works = [self.world.hosts[name].spawn(self.write(self.world.hosts[name])) for name in WRITERS]
             works += [self.world.hosts[name].spawn(self.rule(self.world.hosts[name])) for name in RULERS]
             works.append(reader.spawn(self.cut()))
@@ -110,7 +117,13 @@ class WalRun:
     async def create(self) -> None:
         for topic in ("shared", "ruled"):
             settings = LogSettings(replicas=3, durability=self.durability)
-            log = await Log.open(SERVERS, topic, create=settings, limits=LIMITS)
+            while True:
+                try:
+                    log = await Log.open(SERVERS, topic, create=settings, limits=LIMITS)
+                except InvalidRequestError:  # not all brokers are registered yet
+                    await asyncio.sleep(0.1)
+                else:
+                    break
             await log.close()
 
     async def read(self, topic: str) -> list[tuple[int, bytes]]:

@@ -146,7 +146,7 @@ class ActiveDiskFaults:
         self._active: dict[str, list[PlannedDiskFault]] = {}
         self._ends_s = world.now_s + plan.ends_s
         for fault in plan.faults:
-            world.after(fault.at_s, self._strike, fault)
+            world.after(fault.at_s, self.strike, fault)
 
     def is_bad(self, host: SimHost) -> bool:
         """Returns whether a slow, full or failing disk is simulated on this host now."""
@@ -157,13 +157,14 @@ class ActiveDiskFaults:
         for fault in self._active.get(host.name, ()):
             self._make_bad(host.disk, fault)
 
-    def _strike(self, fault: PlannedDiskFault) -> None:
+    def strike(self, fault: PlannedDiskFault) -> None:
+        """Begins a fault now. It ends by itself."""
         world, host = self._world, self._world.hosts[fault.host]
         if fault.kind in DESTRUCTIVE:
             if host.is_running and self._run.may_destroy():
                 self._destroy(host, fault)
             elif world.now_s + RETRY_S < self._ends_s:
-                world.after(RETRY_S, self._strike, fault)
+                world.after(RETRY_S, self.strike, fault)
             return
         world.note(f"disk fault: {fault}")
         self._run.on_struck(fault)

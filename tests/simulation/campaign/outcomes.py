@@ -1,4 +1,4 @@
-"""Runs one seed of the cluster simulation and returns its outcome in a form that can be sent to another process."""
+"""Runs one seed of a simulation and returns its outcome in a form that can be sent to another process."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from time import perf_counter
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ottla import reach
 from ottla.sim.world import VirtualTimeoutError
 from tests.simulation.cluster_run import ClusterRun, Violation
 from tests.simulation.groups_run import GroupsRun
+from tests.simulation.harsh_log_run import HarshLogRun
 from tests.simulation.load_run import LoadRun
 from tests.simulation.log_run import LogRun
 from tests.simulation.long_run import LongRun
+from tests.simulation.state_faults import SEEDS_FROM
 from tests.simulation.transactions_run import TransactionsRun
 from tests.simulation.wal_run import WalRun
 
@@ -79,12 +81,16 @@ class Kind(Enum):
         return _NOUNS.get(self, "records")
 
     @property
-    def has_state_faults(self) -> bool:
-        """Whether its seeds from `state_faults.SEEDS_FROM` on have faults that states trigger."""
-        return self in (Kind.CLUSTER, Kind.GROUPS, Kind.TRANSACTIONS)
+    def has_later_seeds(self) -> bool:
+        """Whether its seeds from `state_faults.SEEDS_FROM` on have faults and topics that earlier ones lack."""
+        return self is not Kind.LOAD
 
     def new_run(self, seed: int) -> Run:
         return _RUNS[self](seed)
+
+
+def _log_run(seed: int) -> LogRun:
+    return LogRun(seed) if seed < SEEDS_FROM else HarshLogRun(seed)
 
 
 _NOUNS = {
@@ -100,9 +106,16 @@ _RUNS: Mapping[Kind, Callable[[int], Run]] = {
     Kind.GROUPS: GroupsRun,
     Kind.TRANSACTIONS: TransactionsRun,
     Kind.WAL: WalRun,
-    Kind.LOG: LogRun,
+    Kind.LOG: _log_run,
     Kind.LOAD: LoadRun,
 }
+
+
+class Job(NamedTuple):
+    """A seed of a kind, to be run."""
+
+    seed: int
+    kind: Kind = Kind.CLUSTER
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +130,7 @@ class Failed:
 class Outcome:
     seed: int
     failed: Failed | None = None
+    kind: Kind = Kind.CLUSTER
     virtual_s: float = 0.0
     real_s: float = 0.0
     acknowledged: int = 0
@@ -126,11 +140,11 @@ class Outcome:
     """How often each branch was taken (`ottla.reach`)."""
 
 
-def run_seed(seed: int, kind: Kind = Kind.CLUSTER) -> Outcome:
+def run_seed(job: Job) -> Outcome:
     """Runs a seed. Never raises an exception of the run."""
     reach.reset()
-    run = kind.new_run(seed)
-    outcome = Outcome(run.seed)
+    run = job.kind.new_run(job.seed)
+    outcome = Outcome(run.seed, kind=job.kind)
     begin_s = perf_counter()
     try:
         run.execute()

@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from time import monotonic
 
-from tests.simulation.campaign.outcomes import DIED, HUNG, Failed, Outcome, run_seed
+from tests.simulation.campaign.outcomes import DIED, HUNG, Failed, Job, Outcome, run_seed
 
 SEEDS_A_PROCESS = 100
 """A process is replaced after this many seeds, so that nothing left behind by seeds can accumulate."""
@@ -22,7 +22,7 @@ GRACE_S = 60.0
 EXIT_HUNG = 1
 """Exit status of a process that `faulthandler` ended."""
 
-RunSeed = Callable[[int], Outcome]
+RunSeed = Callable[[Job], Outcome]
 
 
 class Worker:
@@ -32,21 +32,21 @@ class Worker:
         self.process: BaseProcess = context.Process(target=work, args=(theirs, run, hung_after_s), daemon=True)
         self.process.start()
         theirs.close()
-        self.seed: int | None = None
+        self.job: Job | None = None
         self.given = 0
         self._run = run
         self._hung_after_s = hung_after_s
         self._begun_s = 0.0
 
-    def give(self, seed: int) -> None:
-        self.seed = seed
+    def give(self, job: Job) -> None:
+        self.job = job
         self.given += 1
         self._begun_s = monotonic()
-        self.pipe.send(seed)
+        self.pipe.send(job)
 
     @property
     def is_hung(self) -> bool:
-        return self.seed is not None and monotonic() - self._begun_s > self._hung_after_s + GRACE_S
+        return self.job is not None and monotonic() - self._begun_s > self._hung_after_s + GRACE_S
 
     @property
     def is_spent(self) -> bool:
@@ -57,21 +57,21 @@ class Worker:
 
     def take(self) -> Outcome | None:
         """Returns the outcome of its seed if there is one."""
-        seed = self.seed
-        assert seed is not None
+        job = self.job
+        assert job is not None
         try:
             if self.pipe.poll():
                 outcome = self.pipe.recv()
                 assert isinstance(outcome, Outcome)
-                self.seed = None
+                self.job = None
                 return outcome
         except EOFError:
-            return self._lost(seed)
+            return self._lost(job)
         if self.is_hung or not self.process.is_alive():
-            return self._lost(seed)
+            return self._lost(job)
         return None
 
-    def _lost(self, seed: int) -> Outcome:
+    def _lost(self, job: Job) -> Outcome:
         after_s = monotonic() - self._begun_s
         is_hung = self.is_hung
         self.process.join(timeout=0 if is_hung else GRACE_S)
@@ -80,25 +80,25 @@ class Worker:
             failed = Failed(HUNG, f"not over after {after_s:.0f} s; where it hung is printed above")
         else:
             failed = Failed(DIED, f"its process ended with {self.process.exitcode}")
-        return Outcome(seed, failed, real_s=after_s)
+        return Outcome(job.seed, failed, job.kind, real_s=after_s)
 
     def end(self) -> None:
-        self.seed = None
+        self.job = None
         self.process.kill()
         self.process.join()
         self.pipe.close()
 
 
 def run_all(
-    seeds: Iterable[int], worker_count: int, *, hung_after_s: float, beat_s: float, run: RunSeed = run_seed
+    jobs: Iterable[Job], worker_count: int, *, hung_after_s: float, beat_s: float, run: RunSeed = run_seed
 ) -> Iterator[Outcome | None]:
     """Yields outcomes as they arrive, and None at least every `beat_s` seconds so that the caller can show progress."""
-    left = iter(seeds)
+    left = iter(jobs)
     workers: list[Worker] = []
     try:
-        for seed in islice(left, worker_count):
+        for job in islice(left, worker_count):
             workers.append(Worker(run, hung_after_s))
-            workers[-1].give(seed)
+            workers[-1].give(job)
         while workers:
             wait([worker.pipe for worker in workers], timeout=beat_s)
             for worker in list(workers):
@@ -113,31 +113,31 @@ def run_all(
             worker.end()
 
 
-def _next_for(worker: Worker, left: Iterator[int]) -> list[Worker]:
-    """Gives the next seed to the worker, or to a new one in its place. Returns None if no seed is left."""
-    seed = next(left, None)
-    if seed is not None and not worker.is_spent:
-        worker.give(seed)
+def _next_for(worker: Worker, left: Iterator[Job]) -> list[Worker]:
+    """Gives the next seed to the worker, or to a new one in its place. Returns an empty list if no seed is left."""
+    job = next(left, None)
+    if job is not None and not worker.is_spent:
+        worker.give(job)
         return [worker]
     worker.end()
-    if seed is None:
+    if job is None:
         return []
     fresh = worker.successor()
-    fresh.give(seed)
+    fresh.give(job)
     return [fresh]
 
 
-def work(pipe: Connection[Outcome, int], run: RunSeed, hung_after_s: float) -> None:
+def work(pipe: Connection[Outcome, Job], run: RunSeed, hung_after_s: float) -> None:
     """Runs in the worker process. Ctrl-C is handled by its parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.disable()  # brokers under faults log a lot
     while True:
         try:
-            seed = pipe.recv()
+            job = pipe.recv()
         except EOFError:
             return
         faulthandler.dump_traceback_later(hung_after_s, exit=True)
-        outcome = run(seed)
+        outcome = run(job)
         faulthandler.cancel_dump_traceback_later()
         pipe.send(outcome)
         gc.collect()  # a world is full of cycles, and the next one freezes the objects that exist when it starts

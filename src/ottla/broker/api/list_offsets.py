@@ -19,12 +19,15 @@ from ottla.broker.api.api import Api, Context, part, reply
 from ottla.broker.api.partitions import check_leader_epoch, find_partition
 from ottla.broker.partition.offset_lookups import max_timestamp_offset, offset_for_time
 from ottla.protocol.model.errors import ErrorCode
+from ottla.reach import branch
 
 if TYPE_CHECKING:
     from kio.schema.list_offsets.v11 import ListOffsetsRequest
     from kio.schema.list_offsets.v11.request import ListOffsetsPartition
 
     from ottla.broker.partition.partition import Partition
+
+_NOT_KNOWN = branch("the latest offset is not available after an election", __name__)
 
 API = Api(2, "ListOffsets", (1, 11))
 
@@ -89,6 +92,7 @@ async def _look_up(
     epoch = partition.leader_epoch
     match asked.timestamp:
         case -1 if is_lagging:
+            _NOT_KNOWN()
             return _Found(ErrorCode.offset_not_available)
         case -1:
             return _Found(ErrorCode.none, -1, visible_end, epoch)

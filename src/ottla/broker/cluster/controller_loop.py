@@ -21,6 +21,10 @@ from ottla.machines.controller.rules import RuleBook
 from ottla.machines.controller.state import ControllerEntry, PartitionKey, Versioned
 from ottla.machines.controller.writes import Limits, Write
 from ottla.ports import Clock
+from ottla.reach import branch
+
+_UNKNOWN = branch("the outcome of a controller's write is unknown", __name__)
+_CONFLICT = branch("a controller's write conflicts", __name__)
 
 log = logging.getLogger("ottla.controller")
 
@@ -125,11 +129,14 @@ class ControllerLoop(MembershipEvents):
         try:
             revision = await commit(self._membership.store, write)
         except (UnavailableError, OutcomeUnknownError) as error:
+            if isinstance(error, OutcomeUnknownError):
+                _UNKNOWN()
             log.warning("%s: %s", write.why, error)
             await sleep(self._clock, RETRY_MS)
             self._changed.set()
             return False
         if revision is None:
+            _CONFLICT()
             # Another broker was faster, and its write will arrive through the watch. Look again soon in any case.
             self._clock.call_later(RETRY_MS, self._changed.set)
             return False

@@ -43,6 +43,10 @@ from ottla.protocol.model.errors import Refused
 from ottla.reach import branch
 
 _LOST = branch("a lease is lost", __name__)
+_LATE = branch("a request finds that the lease has expired", __name__)
+_RESUMED = branch("an incarnation is resumed after its lease was lost", __name__)
+_UNKNOWN = branch("the outcome of a registration is unknown", __name__)
+_RESYNC = branch("a broker reads the store again because a watch lost its history", __name__)
 
 log = logging.getLogger("ottla.cluster")
 
@@ -185,6 +189,7 @@ class Membership:
             try:
                 outcome = await self.store.commit(write.conditions, write.operations)
             except OutcomeUnknownError:
+                _UNKNOWN()
                 outcome = None  # applied, not applied or pending: the next attempt is another incarnation
             if isinstance(outcome, Committed):
                 self.registration, self._lost = registering.registration, None
@@ -205,6 +210,7 @@ class Membership:
         if self._lost is not None and not failed and not self._start.damaged:
             resumed = resume_registration(self.image, self._lost, lease.id)
             if isinstance(resumed, Write):
+                _RESUMED()
                 return RegistrationWrite(resumed, self._lost)
         self._lost = None
         return register_broker(self.image, replace(self._start, failed=failed), lease.id)
@@ -245,6 +251,7 @@ class Membership:
         """Gives up the registration if the lease has expired. A paused process may receive requests before its timers
         fire, so this is called before every request to a leader."""
         if self.registration is not None and not self.is_alive:
+            _LATE()
             self._lose()
 
     def _lose(self) -> None:
@@ -288,6 +295,7 @@ class Membership:
         async with aclosing(self.store.watch("", self.revision)) as batches:
             async for batch in batches:
                 if isinstance(batch, Resync):
+                    _RESYNC()
                     return
                 if batch.revision > self.revision:
                     self._apply(batch)

@@ -20,6 +20,12 @@ from ottla.machines.controller.state import NO_LEADER, PartitionKey, PartitionSt
 from ottla.machines.replication import LeaderReplication
 from ottla.protocol.model.durability import Durability
 from ottla.protocol.model.ids import TopicId
+from ottla.reach import branch
+
+_TRUNCATING = branch("a broker is elected while it truncates its log", __name__)
+_REBUILT = branch("a damaged replica is rebuilt from its leader", __name__)
+_GIVES_WAY = branch("a broker with a damaged log gives up its incarnation", __name__)
+_ABOVE = branch("a memory log begins anew above all earlier offsets", __name__)
 
 log = logging.getLogger("ottla.cluster")
 
@@ -91,6 +97,7 @@ class PartitionRoles(PartitionEvents):
     def _begin_to_lead(self, partition: Partition, state: PartitionState, found: Versioned[PartitionState]) -> None:
         self.fetchers.leave(partition)
         if partition.log.truncating:
+            _TRUNCATING()
             # The log end is not known before the truncation finishes.
             partition.stand_by(state.leader_epoch)
             self._look_again(partition.topic.id)
@@ -137,6 +144,7 @@ class PartitionRoles(PartitionEvents):
         )
         partition.follow(following, state.leader_epoch)
         if _is_damaged(partition) and self._is_known_as_damaged(partition) and not partition.log.truncating:
+            _REBUILT()
             assert partition.following is not None
             name = f"{partition.topic.name}-{partition.index}"
             log.warning("%s: the local log is damaged; rebuilding it from the leader", name)
@@ -206,6 +214,7 @@ class PartitionRoles(PartitionEvents):
         if unknown and self._membership.registration is not None:
             names = ", ".join(f"{each.topic.name}-{each.index}" for each in unknown)
             log.error("%s: the local logs are damaged; giving up leadership and rebuilding them", names)
+            _GIVES_WAY()
             self._membership.start_over()
 
     # -- flushes and ISRs -------------------------------------------------------------------------------------
@@ -230,6 +239,7 @@ def _begin_above_what_was_lost(partition: Partition, anew_in_epoch: int) -> None
     behind at the time of the loss. They lack the end, so continuing there would assign offsets twice."""
     first = anew_in_epoch * OFFSETS_OF_AN_EPOCH
     if isinstance(partition.log, MemoryLog) and partition.log.end_offset < first:
+        _ABOVE()
         partition.log.reset_to(first)
         partition.refused = RefusedBatches()  # no producer retries batches from before the loss
 

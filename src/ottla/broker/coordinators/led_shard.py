@@ -30,6 +30,10 @@ from ottla.reach import branch
 _ASKED_EARLY = branch("a request arrives while a coordinator loads", __name__)
 _LOADING = branch("a coordinator begins to load", __name__)
 _STEP_APPENDED = branch("a coordinator appends a decision", __name__)
+_NOT_ACKNOWLEDGED = branch("a coordinator resigns because a decision was not acknowledged", __name__)
+_UNCERTAIN = branch("a coordinator cannot tell whether a decision is committed", __name__)
+_WAITS = branch("a loading coordinator waits for the high watermark", __name__)
+_BLOCKED = branch("a coordinator stops its clock because nothing can be appended", __name__)
 
 log = logging.getLogger("ottla.coordinators")
 
@@ -200,6 +204,7 @@ class LedShard(ABC):
 
     async def _pause(self, end: int) -> None:
         """Waits until the high watermark reaches `end`, but not longer than the retry delay."""
+        _WAITS()
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         timer = self._clock.call_later(RETRY_MS, lambda: resolve(woken, None))
         if self.partition.high_watermark < end:
@@ -281,11 +286,13 @@ class LedShard(ABC):
             for ticket, reply in answers:
                 self._answer(ticket, reply)
         elif error is ErrorCode.not_enough_replicas_after_append and self.is_current:
+            _UNCERTAIN()
             # The records are in the log, and it is not known yet whether they stay. The machine's state matches the
             # log.
             for ticket, _ in answers:
                 self._answer(ticket, Refused(ErrorCode.coordinator_not_available, "not enough replicas are in sync"))
         else:
+            _NOT_ACKNOWLEDGED()
             self.end(f"the append was not acknowledged: {error.name}")
 
     def _answer(self, ticket: Ticket, reply: Any) -> None:
@@ -311,6 +318,7 @@ class LedShard(ABC):
         refused = self._obstacle()
         now_ms = self._clock.monotonic_ms()
         if refused is not None and self._blocked_since_ms is None:
+            _BLOCKED()
             log.warning("%s: %s have to wait: %s", self.name, self.who, refused.message)
             self._blocked_since_ms = now_ms
             self._arm()

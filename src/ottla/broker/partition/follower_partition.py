@@ -34,6 +34,8 @@ _DIVERGED = branch("a follower diverges from its leader", __name__)
 _BEGINS_LATER = branch("a follower takes over the start of its leader's log", __name__)
 _BEGAN_INSIDE = branch("a follower begins with a batch that its leader's log starts in", __name__)
 _PLACEHOLDER = branch("a follower ends inside a compacted range", __name__)
+_STALE = branch("a follower drops a reply to an outdated fetch", __name__)
+_BELOW_START = branch("a follower diverges below the start of its log", __name__)
 
 log = logging.getLogger("ottla.replication")
 
@@ -98,6 +100,7 @@ class FollowerPartition:
         log = self._partition.log
         is_same = asked.current_leader_epoch == self.leader_epoch and asked.fetch_offset == log.end_offset
         if self.ended or self._waits or not is_same:
+            _STALE()
             return ErrorCode.none
         if answer.error:
             return ErrorCode(answer.error)
@@ -211,6 +214,7 @@ class FollowerPartition:
             target = min(target, log.epochs.start_of(log.epochs.latest))
         self._report_truncation(target)
         if target < log.start_offset:
+            _BELOW_START()
             self.rebuild(max(target, 0))
             return
         self._give_up_from(target)

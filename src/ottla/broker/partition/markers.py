@@ -13,10 +13,14 @@ from ottla.machines.transactions.partition_table import AlreadyMarked, Marker
 from ottla.protocol.model.errors import ErrorCode, Refused
 from ottla.protocol.records.batch import read_header, stamp, stamped
 from ottla.protocol.records.control import ControlKind, end_transaction_batch
+from ottla.reach import branch
 
 if TYPE_CHECKING:
     from ottla.broker.partition.partition import Partition
     from ottla.broker.partition.waits import Settled
+
+_AGAIN = branch("a marker that is in the log arrives again", __name__)
+_REFUSED = branch("a marker of an earlier coordinator or producer is refused", __name__)
 
 ALL = -1
 
@@ -29,8 +33,10 @@ def append_marker(partition: Partition, marker: Marker, now_ms: int) -> Appended
     log = partition.log
     verdict = log.transactions.judge_marker(marker)
     if isinstance(verdict, Refused):
+        _REFUSED()
         return verdict
     if isinstance(verdict, AlreadyMarked):
+        _AGAIN()
         return Appended(verdict.offset, verdict.offset + 1, -1, log.start_offset)
     batch = memoryview(_batch_of(marker, now_ms))
     header = read_header(batch)

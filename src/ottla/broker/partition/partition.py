@@ -27,6 +27,12 @@ from ottla.protocol.model.errors import ErrorCode, Refused
 from ottla.protocol.model.topic_config import TopicConfig
 from ottla.protocol.records.batch import stamp, stamped
 from ottla.protocol.records.produce_run import ProduceRun
+from ottla.reach import branch
+
+_CUT_WHILE_READ = branch("a read is refused because the log was truncated meanwhile", __name__)
+_DUPLICATE_WAITS = branch("a duplicate waits for the acknowledgement of its original", __name__)
+_DEPOSED = branch("produces wait when their leader loses its role", __name__)
+_TOO_FEW = branch("produces fail because too few replicas are in sync", __name__)
 
 ALL = -1
 """acks=all"""
@@ -166,6 +172,8 @@ class Partition:
         if header.producer_id >= 0:
             verdict = judge(log, header, self.refused, now_ms, guarded)
             if verdict is not None:
+                if isinstance(verdict, Appended) and verdict.end_offset > self.high_watermark:
+                    _DUPLICATE_WAITS()
                 return verdict
         refused = log.refusal(len(batch), header.record_count)
         if refused is not None:
@@ -250,7 +258,10 @@ class Partition:
             outcome = await run_blocking(self.log.shared.disk.read_queue, read.run)
         finally:
             read.ended()
-        return outcome if self.cuts == before else Refused(ErrorCode.not_leader_or_follower)
+        if self.cuts == before:
+            return outcome
+        _CUT_WHILE_READ()
+        return Refused(ErrorCode.not_leader_or_follower)
 
     def read_as_follower(self, offset: int, max_bytes: int) -> Slice | ColdRead | Refused:
         """Reads up to the log end, including unacknowledged records: replicas sync in parallel."""
@@ -291,6 +302,8 @@ class Partition:
             self.following.ended = True
             self.following = None
         self.log.transactions.forget_verifications()
+        if self.waits.replicated:
+            _DEPOSED()
         self._settle_all(ErrorCode.not_leader_or_follower)
         self.watches.wake_fetches()
         self.watches.wake_replicas()
@@ -304,6 +317,8 @@ class Partition:
         """Fails acks=all requests if the ISR has become smaller than min.insync.replicas. The client may retry:
         idempotence prevents duplicates of records that are already here."""
         if self.leading is not None and not self.leading.has_enough_in_sync:
+            if self.waits.replicated:
+                _TOO_FEW()
             self.waits.fail_replicated(ErrorCode.not_enough_replicas_after_append)
 
     def on_appended(self) -> None:

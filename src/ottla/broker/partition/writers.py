@@ -20,9 +20,12 @@ from ottla.protocol.model.errors import ErrorCode, Refused
 from ottla.protocol.model.writer_ids import next_epoch, producer_id_of
 from ottla.protocol.records.batch import read_header, split_batches, stamp, stamped
 from ottla.protocol.records.control import writer_fence_batch
+from ottla.reach import branch
 
 if TYPE_CHECKING:
     from ottla.broker.partition.partition import Partition
+
+_WALKS = branch("the batches of a writer are looked up in the log", __name__)
 
 ALL = -1
 WALK_BYTES = 1 << 20
@@ -115,6 +118,7 @@ async def batches_of(
 async def _walk(
     partition: Partition, producer_id: int, settled_id: int, offset: int, end_offset: int
 ) -> list[LoggedIds] | None:
+    _WALKS()
     found: list[LoggedIds] = []
     epoch, cuts = partition.leader_epoch, partition.cuts
     while offset < end_offset:

@@ -35,6 +35,8 @@ from ottla.protocol.records.produce_run import BatchRun
 from ottla.reach import branch
 
 _ROLLED = branch("a segment is rolled", __name__)
+_NO_SPACE = branch("an append is refused because the disk is full", __name__)
+_FAILED = branch("a log fails", __name__)
 
 SEALED_FLUSH_MS = 2000
 """How long a full segment of a `cache` log waits for its sync. One that retention removes earlier is never synced."""
@@ -124,6 +126,7 @@ class FileLog:
             if segment.appended_end + size_bytes > segment.allocated_end:
                 allocate(self.shared, segment, size_bytes, self.config.segment_bytes)
         except OSError as error:
+            _NO_SPACE()
             return Refused(ErrorCode.kafka_storage_error, sentence_for(error, self.directory))
         return None
 
@@ -252,6 +255,7 @@ class FileLog:
     def fail(self, error: OSError) -> None:
         """Fails the log. It accepts no more records; acknowledged records stay readable."""
         if self.failed is None:
+            _FAILED()
             self.failed = error
             self.writer.stop()
             self.shared.report(f"{self.directory}: the log has failed and takes no more records: {error}")

@@ -13,6 +13,10 @@ from ottla.broker.storage.segment import Segment
 from ottla.broker.storage.startup.checkpoint import RecoveryPoint
 from ottla.broker.storage.startup.state_file import STATE_FILE, can_tell_as_of, encode_state
 from ottla.ports import FileSystem
+from ottla.reach import branch
+
+_OLDER_STATE = branch("a flush keeps an older producer state", __name__)
+_START_ONLY = branch("the start of a cache log moves without a flush", __name__)
 
 Flushed = Callable[[RecoveryPoint | None, BaseException | None], None]
 
@@ -44,6 +48,8 @@ class Flush:
             self._state = encode_state(self._end_offset, log.epochs, log.producers, log.transactions)
             # A log is not truncated in memory; a truncation reopens it. So no earlier state will be needed.
             log.transactions.forget_history(self._end_offset)
+        else:
+            _OLDER_STATE()
         self._syncs: list[tuple[Segment, int]] = []
         self._point: RecoveryPoint | None = None
         self._error: BaseException | None = None
@@ -137,6 +143,7 @@ class StartMove:
 
     def begin(self) -> None:
         """Writes the log's state on the sync queue, then calls `done`."""
+        _START_ONLY()
         log, state = self._log, self._state
 
         def finished(_: None, error: BaseException | None) -> None:

@@ -18,6 +18,10 @@ from ottla.broker.storage.startup.checkpoint import Checkpoint, RecoveryPoint, e
 from ottla.broker.storage.startup.rescue import Rescue
 from ottla.ports import Completion
 from ottla.protocol.model.ids import LogKey
+from ottla.reach import branch
+
+_KEEPS = branch("a flush fails and the journal keeps its records", __name__)
+_POSTPONED = branch("a flush is postponed", __name__)
 
 
 @dataclass(slots=True, eq=False)
@@ -185,6 +189,7 @@ class Flusher:
             end_offset = min(current.ends[log], log.acknowledged_end)
             self._rescue.begin(log, end_offset, partial(self._on_rescued, current, log))
         else:
+            _KEEPS()
             # Its entries stay in the journal, so nothing acknowledged is lost, but their space stays occupied.
             current.keeps_journal = True
             self._on_log_done(current)
@@ -213,6 +218,7 @@ class Flusher:
 
     def _on_flush_failed(self, log: FileLog, error: BaseException) -> None:
         if isinstance(error, FlushPostponedError):
+            _POSTPONED()
             self._shared.report(f"{log.directory}: could not flush the log, will retry: {error}")
             self.want(log)
         elif isinstance(error, DirectoryFailedError):

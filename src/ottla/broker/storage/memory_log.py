@@ -23,6 +23,12 @@ from ottla.protocol.model.topic_config import TopicConfig
 from ottla.protocol.records.batch import BatchHeader, read_header
 from ottla.protocol.records.produce_run import BatchRun
 from ottla.protocol.records.validation import first_at_or_after, max_timestamp_record
+from ottla.reach import branch
+
+_EXPIRED = branch("retention moves the start of a memory log", __name__)
+_HELD_BACK = branch("retention of a memory log stops at the high watermark", __name__)
+_TRUNCATED = branch("a memory log is truncated", __name__)
+_RESET = branch("a memory log is reset", __name__)
 
 
 class MemoryLog:
@@ -115,6 +121,7 @@ class MemoryLog:
 
     def truncate_to(self, offset: int) -> None:
         """Truncates the log to the offset, or to the start of the batch that holds it."""
+        _TRUNCATED()
         self.shared.memory.size_bytes -= self._batches.drop_from(offset)
         kept = [(end, read_header(view), view) for _, end, view in self._batches.views_from(self.start_offset)]
         self.end_offset = kept[-1][0] if kept else min(self.start_offset, offset)
@@ -130,6 +137,7 @@ class MemoryLog:
 
     def reset_to(self, offset: int) -> None:
         """Drops everything: the log begins and ends at the offset."""
+        _RESET()
         self.shared.memory.size_bytes -= self._batches.drop_all()
         self._untimed.clear()
         self.start_offset = self.end_offset = offset
@@ -137,7 +145,10 @@ class MemoryLog:
         self.transactions = PartitionTransactions(from_offset=offset)
 
     def apply_retention(self, now_ms: int) -> None:
+        before = self.start_offset
         self._retain(now_ms)
+        if self.start_offset != before:
+            _EXPIRED()
 
     def _retain(self, now_ms: int | None) -> None:
         """Drops batches that have expired by size and, given the time, by age, but none that ends above the high
@@ -151,6 +162,8 @@ class MemoryLog:
         if now_ms is not None and retention_ms >= 0:
             while len(self._batches) and now_ms - self._first_ms() > retention_ms and self._drop_oldest(1, upto):
                 pass
+        if upto < self.end_offset and self.start_offset == upto:
+            _HELD_BACK()
         self._begin_at(self.start_offset)
 
     def _begin_at(self, offset: int) -> None:

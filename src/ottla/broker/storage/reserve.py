@@ -15,6 +15,10 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from ottla.ports import FileSystem
+from ottla.reach import branch
+
+_USED = branch("a part of the space reserve is used", __name__)
+_HELD_AGAIN = branch("the space reserve is complete again", __name__)
 
 PIECE_BYTES = 1024 * 1024
 PIECES = 8
@@ -48,6 +52,8 @@ class SpaceReserve:
             if self._files.free_bytes(self._directory) < wanted_bytes or not all(map(self._take, missing)):
                 return False
             self._files.sync_dir(self._directory)
+            if present:
+                _HELD_AGAIN()
         self.is_held = True
         return True
 
@@ -83,6 +89,7 @@ class SpaceReserve:
 
     def _let_go(self) -> bool:
         """Releases one piece. False if there is none left. Another thread may do the same concurrently."""
+        _USED()
         self.is_held = False
         try:
             path = self._pieces.pop()

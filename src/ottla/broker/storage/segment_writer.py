@@ -17,6 +17,10 @@ from ottla.broker.storage.batches import BatchList
 from ottla.broker.storage.log_resources import LogResources
 from ottla.broker.storage.pending_writes import PendingWrite, PendingWrites
 from ottla.broker.storage.segment import Segment
+from ottla.reach import branch
+
+_FULL = branch("a segment write finds a full disk", __name__)
+_AGAIN = branch("a segment write is repeated after a full disk", __name__)
 
 LAZY_WRITE_BYTES = 1024 * 1024
 EARLY_WRITE_BYTES = 256 * 1024
@@ -167,6 +171,7 @@ class SegmentWriter:
         if error.errno not in HEALING_ERRORS:
             self.segment_failed(error)
             return
+        _FULL()
         self._shared.report(sentence_for(error, self._directory))
         self._retries = True
         self._shared.clock.call_later(RETRY_FULL_DISK_MS, self._write_again)
@@ -179,8 +184,14 @@ class SegmentWriter:
             self._events.fail(error)
 
     def _write_again(self) -> None:
+        _AGAIN()
         self._retries = False
         self.write_now()
+
+    @property
+    def is_frozen(self) -> bool:
+        """True while a failed segment is rewritten."""
+        return self._is_frozen
 
     def freeze(self) -> None:
         """Suspends the writes. Appends continue in memory and in the journal."""

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 _TRUNCATED = branch("a log is truncated", __name__)
 _ACROSS = branch("a log is truncated across a segment boundary", __name__)
 _RESET = branch("a log is reset", __name__)
+_BELOW = branch("a log is truncated below its recovery point", __name__)
+_REPAIR = branch("a truncation waits until a segment is rewritten", __name__)
+_FULL = branch("a truncation waits for space on a full disk", __name__)
 
 
 class Truncation:
@@ -62,6 +65,10 @@ class Truncation:
             self._done(log.failed)
             return
         log.truncating = True
+        self._wait()
+
+    def _wait(self) -> None:
+        log = self._log
         log.writer.when_written(log.end_offset, lambda: self._flusher.hold(self._find_cut))
 
     def _find_cut(self, let_flusher_go: Callable[[], None]) -> None:
@@ -69,6 +76,13 @@ class Truncation:
         log, offset = self._log, self._offset
         if log.has_ended:
             self._end(log.failed)
+            return
+        if log.writer.is_frozen:
+            # A flush that was running has failed. Its segment is rewritten first: another sync of the same file would
+            # succeed although the pages are lost (safety: failed-sync).
+            _REPAIR()
+            let_flusher_go()
+            self._wait()
             return
         if self._resets:
             _RESET()
@@ -93,6 +107,7 @@ class Truncation:
     def _journal_it(self, point: RecoveryPoint | None, error: BaseException | None) -> None:
         log = self._log
         if isinstance(error, OSError) and error.errno in HEALING_ERRORS:
+            _FULL()
             # The disk is full. Nothing has changed yet, so retry later; other logs are flushed meanwhile.
             self._let_flusher_go()
             log.shared.clock.call_later(RETRY_FULL_DISK_MS, lambda: self._flusher.hold(self._find_cut))
@@ -100,6 +115,9 @@ class Truncation:
         if point is None:
             self._end(error)
             return
+        known = log.durable.recovery_point
+        if known is not None and point.offset < known.offset:
+            _BELOW()
 
         def journaled(failure: OSError | None) -> None:
             if failure is not None:

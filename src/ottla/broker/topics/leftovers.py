@@ -15,6 +15,10 @@ from ottla.broker.storage.startup.replay import ReplaySummary
 from ottla.broker.storage.startup.rescue import batches_between, standing_entries, write_rescued
 from ottla.ports import FileSystem
 from ottla.protocol.model.ids import LogKey, TopicId
+from ottla.reach import branch
+
+_REMOVED = branch("the files of a deleted topic are removed at a start", __name__)
+_SET_ASIDE = branch("a log of an unknown topic is set aside", __name__)
 
 
 class Leftovers:
@@ -44,9 +48,11 @@ class Leftovers:
     def _remove_or_keep(self, path: str, name: str, name_aside: str) -> None:
         key = key_of_log_name(name)
         if key is not None and key.topic_id in self._deleted:
+            _REMOVED()
             self._files.remove_tree(path)
             self._files.sync_dir(path.rpartition("/")[0])
             return
+        _SET_ASIDE()
         self._files.make_dirs(self._places.set_aside)
         target = f"{self._places.set_aside}/{name_aside}"
         number = 1

@@ -30,6 +30,11 @@ from ottla.broker.topics.leftovers import Leftovers
 from ottla.ports import SyncAll
 from ottla.protocol.model.ids import LogKey, TopicId
 from ottla.protocol.model.topic_config import TopicConfig
+from ottla.reach import branch
+
+_LOWERED = branch("a start lowers a recovery point to a truncation in the journal", __name__)
+_NO_CHECKPOINT = branch("a start cannot trust the checkpoint", __name__)
+_LACKS = branch("a start cannot tell which logs lost journal entries", __name__)
 
 
 class LogRecovery:
@@ -100,11 +105,13 @@ class LogRecovery:
         if not self._has_checkpoint:
             self._trust_checkpoint = not self._files.list_dir(self._places.logs)
             if not self._trust_checkpoint:
+                _NO_CHECKPOINT()
                 self._shared.report(f"{path} is missing: verifying every segment")
             return
         try:
             self._checkpoint = decode_checkpoint(self._files.read_file(path))
         except CheckpointDamagedError as damage:
+            _NO_CHECKPOINT()
             self._trust_checkpoint = False
             self._shared.report(f"{path}: {damage}: verifying every segment")
 
@@ -152,6 +159,7 @@ class LogRecovery:
             elif key in points and cut.offset < points[key].offset:
                 lowered[key] = lowered_point(self._files, self._places.directory_of(key), points[key], cut.offset)
         if lowered:
+            _LOWERED()
             points.update(lowered)
             data = encode_checkpoint(self._checkpoint)
             self._shared.with_reserve(lambda: self._files.replace_file(self._places.checkpoint, data))
@@ -179,6 +187,7 @@ class LogRecovery:
         if self._files.exists(path):
             self.may_lack_entries = True
         elif self.may_lack_entries:
+            _LACKS()
             self._files.replace_file(path, b"The journal lost entries, and nobody knows whose.\n")
 
     def _sync_replayed(self, sync_all: SyncAll | None) -> None:

@@ -31,6 +31,10 @@ from ottla.ports import Clock
 from ottla.protocol.model.errors import ErrorCode, Refused
 from ottla.protocol.records.bridge import RowEncoder, Traits, seal
 from ottla.protocol.records.envelope import INT32_MAX
+from ottla.reach import branch
+
+_POSTPONED = branch("the result of an effect waits until the coordinator can append", __name__)
+_NOT_ACKNOWLEDGED = branch("effects are dropped because their decision was not acknowledged", __name__)
 
 log = logging.getLogger("ottla.transactions")
 
@@ -103,6 +107,7 @@ class LedShard(led_shard.LedShard):
         if self.state is not State.SERVING:
             return
         if self._refusal() is not None:
+            _POSTPONED()
             self._postponed.append(decide)
         else:
             self._step(decide)
@@ -128,6 +133,7 @@ class LedShard(led_shard.LedShard):
             # The records are in the log. Whether they stay is known when the high watermark reaches them.
             self._clock.call_later(RETRY_MS, partial(self._begin_when_committed, effects, end))
         else:
+            _NOT_ACKNOWLEDGED()
             self.end(f"the append was not acknowledged: {error.name}")
 
     def _begin(self, effects: tuple[Effect, ...]) -> None:

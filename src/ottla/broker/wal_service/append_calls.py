@@ -41,10 +41,14 @@ from ottla.protocol.wire.wal_append import (
     encode_append_reply,
 )
 from ottla.protocol.wire.wal_calls import LogName
+from ottla.reach import branch
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
     from ottla.net.grpc.server import Call
+
+_REFUSAL_WAITS = branch("the refusal of a conditional append waits for its cause", __name__)
+_FENCE_WAITS = branch("a fenced writer is told only when the fence is committed", __name__)
 
 HELD_BYTES_MAX = 8 * 1024 * 1024
 """Maximum number of unsettled bytes of one stream before its writer has to wait."""
@@ -257,6 +261,8 @@ class AppendStream(Receiver):
             self._refuse(first_id, count, failure)
             return
 
+        _REFUSAL_WAITS()
+
         def settled(error: ErrorCode) -> None:
             self._waits -= 1
             if self._is_over:
@@ -277,6 +283,8 @@ class AppendStream(Receiver):
         self._streams.start_task(self._fail_later(begun, failure))
 
     async def _fail_later(self, begun: StreamStart, failure: WalFailure) -> None:
+        if begun.partition.log.end_offset > begun.partition.high_watermark:
+            _FENCE_WAITS()
         error = await committed(begun.partition, begun.partition.log.end_offset)
         if not self._is_over:
             self._fail(failure if error is ErrorCode.none else self._logs.failure(self._log, error))

@@ -28,6 +28,14 @@ from ottla.machines.controller.state import (
     Registration,
 )
 from ottla.protocol.model.durability import Durability
+from ottla.reach import branch
+
+_ELIGIBLE = branch("a replica stays eligible after it left the ISR", __name__)
+_ELECTED = branch("an eligible replica is elected", __name__)
+_FLUSHED = branch("a cache replica is elected with what was flushed", __name__)
+_ANEW = branch("a memory topic begins anew", __name__)
+_LEADERLESS = branch("a partition loses its leader without a successor", __name__)
+_RESTARTED = branch("a leader that restarted gets a new epoch", __name__)
 
 
 def is_alive(member: Member, registration: Registration | None, durability: Durability) -> bool:
@@ -102,16 +110,20 @@ def decide(state: PartitionState, view: View, *, prefer: bool = False, unclean: 
         return _led_by(state, moved, leader, in_sync, view)
     leader = _first(view, (member.broker_id for member in state.eligible if view.is_alive(member)), state)
     if leader is not None:
+        _ELECTED()
         return _led_by(state, _finish_reassignment(state, [view.current(leader)]), leader, [view.current(leader)], view)
     if view.rules.durability is Durability.CACHE and _is_all_lost(state, view):
         # All of them lost power: the class promises no more than what was flushed.
         leader = _first(view, (member.broker_id for member in _had_all(state) if view.has_its_disk(member)), state)
         if leader is not None:
+            _FLUSHED()
             return _led_uncleanly(state, view.current(leader))
     begins_anew = view.rules.goes_on_empty and _is_all_lost(state, view)
     if unclean or view.rules.unclean or begins_anew:
         leader = _first(view, filter(view.can_lead, state.replicas), state)
         if leader is not None:
+            if begins_anew:
+                _ANEW()
             elected = _led_uncleanly(state, view.current(leader))
             return replace(elected, anew_in_epoch=elected.leader_epoch) if begins_anew else elected
     return _without_leader(state)
@@ -132,6 +144,8 @@ def eligible_after(state: PartitionState, view: View, isr: Iterable[Member]) -> 
     for member in (*state.eligible, *state.isr):
         if member.broker_id not in in_sync and member.broker_id in state.replicas and not view.is_lost(member):
             found[member.broker_id] = member
+    if found:
+        _ELIGIBLE()
     return tuple(found[broker_id] for broker_id in state.replicas if broker_id in found)
 
 
@@ -171,6 +185,8 @@ def _led_by(
     """Returns the state after a clean election, or with the same leader, which has everything that was acknowledged."""
     current = view.current(leader)
     isr = tuple(current if member.broker_id == leader else member for member in in_sync)
+    if current.broker_id == state.leader and current != state.leader_member:
+        _RESTARTED()
     is_new_epoch = current != state.leader_member or not set(moved.replicas).issuperset(state.replicas)
     return replace(
         moved,
@@ -198,6 +214,7 @@ def _led_uncleanly(state: PartitionState, leader: Member) -> PartitionState:
 def _without_leader(state: PartitionState) -> PartitionState:
     if not state.has_leader:
         return state
+    _LEADERLESS()
     return replace(
         state,
         leader=NO_LEADER,

@@ -18,6 +18,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from ottla.reach import branch
+
+_HELD = branch("the high watermark stands still below min.insync.replicas", __name__)
+_OLD_INCARNATION = branch("a leader ignores a report of another incarnation", __name__)
+
 UNKNOWN = -1
 NEVER = float("-inf")
 
@@ -204,7 +209,10 @@ class LeaderReplication:
         if follower is None or broker_epoch > follower.broker_epoch:
             # A new incarnation starts with nothing: the state of the old one does not apply to it.
             follower = self._followers[broker_id] = Follower(broker_epoch, NEVER)
-        return follower if follower.broker_epoch == broker_epoch else None
+        if follower.broker_epoch != broker_epoch:
+            _OLD_INCARNATION()
+            return None
+        return follower
 
     def _note_lag(self, follower: Follower, now_ms: float) -> None:
         """Marks the follower as caught up now or as of its previous report. During a stream of appends a follower never
@@ -235,6 +243,8 @@ class LeaderReplication:
 
     def _advance(self) -> bool:
         if not self.has_enough_in_sync or self._has_eligible:
+            if self._acknowledged_end > self.high_watermark:
+                _HELD()
             return False
         least = self._acknowledged_end
         for members in (self.isr, self.proposed or ()):

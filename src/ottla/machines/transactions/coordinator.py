@@ -26,6 +26,9 @@ from ottla.machines.transactions.requests import (
 from ottla.machines.transactions.shard import Shard, Step, Tables, apply
 from ottla.machines.transactions.timers import TimerKind, TimerName
 from ottla.protocol.model.errors import ErrorCode
+from ottla.reach import branch
+
+_INHERITED = branch("a coordinator finishes a transaction that another one decided", __name__)
 
 UNREADABLE_KEPT = 10
 """Maximum number of messages about unreadable records that are kept for the report."""
@@ -79,6 +82,7 @@ class TransactionCoordinator:
         shard.coordinator_epoch = coordinator_epoch
         for name, transaction in sorted(self.tables.items()):
             if transaction.state.is_prepared:
+                _INHERITED()
                 markers.begin(shard, name)
             elif transaction.state is TransactionState.ONGOING:
                 ending.watch_timeout(shard, name)

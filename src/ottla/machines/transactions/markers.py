@@ -22,6 +22,9 @@ from ottla.machines.transactions.records import (
 from ottla.machines.transactions.shard import MarkerProgress, Shard
 from ottla.machines.transactions.timers import TimerKind
 from ottla.protocol.model.errors import ErrorCode
+from ottla.reach import branch
+
+_RETRIED = branch("markers are sent again", __name__)
 
 MARKED = frozenset(
     {
@@ -75,6 +78,7 @@ def written(
 def on_retry(shard: Shard, transactional_id: str) -> None:
     """Sends the outstanding markers again."""
     if transactional_id in shard.markers:
+        _RETRIED()
         _send(shard, transactional_id)
 
 

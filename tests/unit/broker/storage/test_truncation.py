@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from ottla.broker.storage.contract import ColdRead
-from ottla.broker.storage.segment import INDEX_SUFFIX
+from ottla.broker.storage.segment import INDEX_SUFFIX, REWRITE_SUFFIX
 from ottla.broker.storage.truncation import Truncation
 from ottla.machines.producers import Duplicate, OutOfOrder
 from ottla.protocol.model.errors import ErrorCode, Refused
@@ -188,6 +188,28 @@ def test_a_failure_on_the_way_fails_the_log(durability: str) -> None:
     found = bench.read_all()
     assert found == batches[: len(found)]
     assert len(found) >= 10
+
+
+@pytest.mark.parametrize("steps", range(0, 60, 3))
+@pytest.mark.parametrize("resets", [False, True], ids=["truncates", "resets"])
+def test_a_segment_whose_sync_failed_is_rewritten_first(steps: int, resets: bool) -> None:
+    """While the rewrite waits for space, the truncation must not sync the file again: that succeeds although the pages
+    are lost. Found by seed 210185 of the simulation of logs."""
+    bench = LogBench("disk")
+    batches = bench.fill(batches=6)
+    bench.disk.faults.fail_sync(path=".log")
+    bench.disk.faults.fail_open(path=REWRITE_SUFFIX, error=errno.ENOSPC)
+    bench.flusher.run(everything=True)
+    done: list[OSError | None] = []
+    Truncation(bench.log(), bench.flusher, 4, done.append, resets=resets).begin()
+    for _ in range(steps):
+        bench.clock.run_one()
+    bench.restart("none")
+    assert not bench.log().damages
+    if resets and bench.log().start_offset:
+        assert (bench.log().start_offset, bench.log().end_offset) == (4, 4)
+    else:
+        assert bench.read_all() in ([batches[:4]] if done else [batches, batches[:4]])
 
 
 @pytest.mark.parametrize("durability", CLASSES)

@@ -34,6 +34,10 @@ from ottla.ports import Clock, Disk, DiskQueue
 from ottla.protocol.model.histogram import Histogram
 from ottla.protocol.records.batch import LOG_OVERHEAD_BYTES, BatchHeader
 from ottla.protocol.records.produce_run import BatchRun
+from ottla.reach import branch
+
+_FAILED = branch("the journal fails", __name__)
+_WAITS_FOR_SPACE = branch("a journal write waits for space in the ring", __name__)
 
 _log = logging.getLogger(__name__)
 _APPEND = int(Mutation.APPEND)
@@ -280,6 +284,7 @@ class Journal:
         sequence = self.durable_sequence + len(self._in_flight) + 1
         place = self._ring.place(block_bytes, sequence)
         if place is None:
+            _WAITS_FOR_SPACE()
             return
         self._take(group)
         file, offset = place
@@ -332,6 +337,7 @@ class Journal:
         stats.groups_by_entries[group.entry_count.bit_length()] += 1
 
     def _fail(self, error: OSError, group: Group) -> None:
+        _FAILED()
         _log.error("the journal failed; logs of the class disk accept no more records: %s", error)
         self.failed = error
         try:

@@ -25,6 +25,7 @@ from ottla.protocol.records.batch import BatchHeader, read_header
 from ottla.reach import branch
 
 _TORN = branch("the torn end of the journal is dropped", __name__)
+_DAMAGED = branch("damage of the journal is found at a start", __name__)
 
 
 class JournalEntry(NamedTuple):
@@ -173,6 +174,8 @@ def _decide(
             _TORN()
             torn_end = TornEnd(block.path, header.offset, header.sequence)
         sequence, previous = header.sequence, block
+    if damage:
+        _DAMAGED()
     return RecoveredJournal(files, tuple(usable), tuple(damage), torn_end, sequence)
 
 

@@ -41,6 +41,11 @@ from ottla.reach import branch
 
 _INDEX_REBUILT = branch("an index is rebuilt at a start", __name__)
 _TORN_END = branch("the torn end of a cache log is truncated", __name__)
+_DAMAGED = branch("damage of a segment is found at a start", __name__)
+_STATE_TRIMMED = branch("producer states ahead of their log are rebuilt", __name__)
+_STATE_DAMAGED = branch("a damaged state file is rebuilt from the segments", __name__)
+_SET_APART = branch("a segment behind a gap is set apart", __name__)
+_UNACKNOWLEDGED = branch("segment bytes above the recovery point are cleared or truncated", __name__)
 
 DAMAGED_SUFFIX = ".damaged"
 
@@ -183,6 +188,8 @@ def _open_up_to(
         if base < point.segment_base:
             _load(opening, segment, size, followers.get(base))
         else:
+            if size > point.position:
+                _UNACKNOWLEDGED()
             has_space = size > point.position and keeps_space and _clear(segment, point.position, size)
             if size > point.position and not has_space:
                 _cut(segment, point.position)
@@ -295,6 +302,7 @@ def _keep_rest_apart(opening: LogOpenContext, segment: Segment, size: int, reaso
 def _set_apart(opening: LogOpenContext, segment: Segment) -> None:
     files = opening.shared.disk.files
     if segment.file.size() > 0:
+        _SET_APART()
         files.rename(segment.path, segment.path + DAMAGED_SUFFIX)
         opening.shared.report(f"{segment.path} follows a damaged segment; it is kept as {segment.path}{DAMAGED_SUFFIX}")
     else:
@@ -368,6 +376,7 @@ def _take_headers(
             return
         following = segment.end_offset + 1 if following_base is None else following_base
         place = SegmentPosition(segment, segment.file, 0, segment.base_offset, size, following)
+        _DAMAGED()
         opening.damages.append(describe_damage(place, walk.bad, walk.next_offset))
         intact = find_next_valid(segment.file, walk.bad.position, size, walk.next_offset, following_base)
         position = size
@@ -406,6 +415,7 @@ def _read_state(opening: LogOpenContext) -> LogState:
         return LogState()
     state = decode_state(files.read_file(path))
     if state is None:
+        _STATE_DAMAGED()
         opening.shared.report(f"{path} is damaged; leader epochs and producer states are rebuilt from the segments")
         return LogState()
     return state
@@ -415,6 +425,7 @@ def _trim_state(opening: LogOpenContext, state: LogState, segments: list[Segment
     """Rebuilds a state that describes batches which are gone. It is learned again from the segments and written at
     once, because the log will grow past the old state's offset with other batches. Its entries for producers whose
     segments have expired are kept."""
+    _STATE_TRIMMED()
     trimmed = trim_state(state, segments[-1].end_offset)
     learned = _complete_state(opening, LogState(), segments, 0)
     transactions = _merged(learned.transactions, trimmed.transactions, trimmed.offset)

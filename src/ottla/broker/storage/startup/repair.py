@@ -17,9 +17,14 @@ from ottla.broker.storage.segment_writer import RETRY_FULL_DISK_MS
 from ottla.broker.storage.startup.batch_walk import BatchWalk
 from ottla.broker.storage.startup.rescue import standing_entries
 from ottla.ports import DataFile
+from ottla.reach import branch
 
 if TYPE_CHECKING:
     from ottla.broker.storage.flusher import Flusher
+
+_BEGUN = branch("a segment fails and is rewritten from the journal", __name__)
+_REWRITTEN = branch("a rewritten segment takes the place of the failed one", __name__)
+_FULL = branch("a rewrite of a segment waits for space on a full disk", __name__)
 
 COPY_BYTES = 1024 * 1024
 
@@ -37,6 +42,7 @@ class Repair:
         if self._running:
             return
         self._running = True
+        _BEGUN()
         log = self._log
         log.shared.report(f"{log.directory}: a segment failed ({error}); rewriting it from the journal")
         log.writer.freeze()
@@ -57,6 +63,7 @@ class Repair:
 
         def done(files: dict[Segment, DataFile] | None, error: BaseException | None) -> None:
             if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+                _FULL()
                 log.shared.clock.call_later(RETRY_FULL_DISK_MS, self._rewrite)
                 return
             if error is None and any(segment.appended_end > allocated[segment] for segment in suspect):
@@ -66,6 +73,7 @@ class Repair:
             if error is not None or files is None:
                 log.fail(error if isinstance(error, OSError) else OSError(str(error)))
                 return
+            _REWRITTEN()
             for segment, file in files.items():
                 segment.replace_file(file, sizes[segment], allocated[segment])
             log.writer.thaw(target)

@@ -26,6 +26,9 @@ from ottla.broker.storage.startup.batch_walk import WalkedBatch, intact_batches
 from ottla.broker.storage.startup.journal_truncations import JournalTruncations
 from ottla.ports import DataFile, FileSystem
 from ottla.protocol.model.ids import LogKey
+from ottla.reach import branch
+
+_RESCUED = branch("the records of a failed log are rescued from the journal", __name__)
 
 UNFINISHED_SUFFIX = ".new"
 GATHERED_BYTES = 1024 * 1024
@@ -142,6 +145,7 @@ class Rescue:
 
         def copied(_: None, error: BaseException | None) -> None:
             if error is None:
+                _RESCUED()
                 self._ends[log.key] = end_offset
                 self._told.discard(log.key)
                 self._shared.report(
