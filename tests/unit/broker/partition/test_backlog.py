@@ -139,7 +139,7 @@ def test_the_limit_follows_the_rate_of_acknowledgements(bench: Bench, rate: int)
     assert bench.backlog.limit_bytes == pytest.approx(min(max(rate * TARGET_MS, LIMIT), LIMIT_MAX), rel=0.05)
 
 
-@pytest.mark.parametrize(("latency_ms", "target_ms"), [(10, TARGET_MS), (150, 300.0), (900, TARGET_MS_MAX)])
+@pytest.mark.parametrize(("latency_ms", "target_ms"), [(10, TARGET_MS), (150, 450.0), (900, TARGET_MS_MAX)])
 def test_slow_acknowledgements_raise_the_limit(bench: Bench, latency_ms: int, target_ms: float) -> None:
     """Otherwise the pipeline would not be full, and the limit would lower the rate from which it is computed."""
     drain(bench, 10, latency_ms)
