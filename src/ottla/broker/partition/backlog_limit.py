@@ -1,8 +1,8 @@
 """The limit of a broker's backlog, computed from what is measured while producers wait.
 
 The limit follows the drain rate, so that a full backlog is acknowledged within `TARGET_MS` on a fast disk and on a slow
-one, or within three times the latency of a cluster whose acknowledgements take longer. It starts low: a first burst must not
-overwhelm a slow follower before anything is measured.
+one, or within three times the latency of a cluster whose acknowledgements take longer. It starts low: a first burst
+must not overwhelm a slow follower before anything is measured.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ TARGET_MS = 100.0
 the limit itself would lower the rate that it follows. Where acknowledgements take longer, the time is
 `LATENCIES` of the shortest one seen, at most `TARGET_MS_MAX`."""
 LATENCIES = 3.0
-"""A follower has one fetch in flight, so two rounds of records keep it busy, and the shortest latency is that of a record
-that arrived at the end of a round (load seed 1146: 75 % of the peak with twice that latency)."""
+"""A follower has one fetch in flight, so two rounds of records keep it busy, and the shortest latency is that of a
+record that arrived at the end of a round (load seed 1146: 75 % of the peak with twice that latency)."""
 TARGET_MS_MAX = 1000.0
 """Far below replica.lag.time.max.ms: a full backlog must not make a follower leave the ISR."""
 LEAST_SHARE = 16
