@@ -112,7 +112,7 @@ class Clients:
         return outcome, offset
 
     async def create(self, durability: str) -> None:
-        settings = LogSettings(replicas=REPLICAS, durability=durability)  # type: ignore[arg-type]  # from the command line
+        settings = LogSettings(replicas=REPLICAS, durability=durability)
         for topic in (COMPETED, RULED):
             while True:
                 with contextlib.suppress(WalError):
