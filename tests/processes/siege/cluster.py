@@ -65,11 +65,11 @@ class Shape:
     @property
     def workload_classes(self) -> Mapping[str, str]:
         """The topics of transactions, with their durability classes."""
-        first, *_, last = [*self.topics, *self.topics]
-        return {transactions.SOURCE: first, transactions.TARGET: last}
+        return {transactions.SOURCE: next(iter(self.topics)), transactions.TARGET: self.wal_class}
 
     @property
     def wal_class(self) -> str:
+        """The durability class of write-ahead logs, and of the output of exactly-once workers."""
         return list(self.topics)[-1]
 
     def __str__(self) -> str:
@@ -78,7 +78,7 @@ class Shape:
 
     @property
     def name(self) -> str:
-        """A name for directories, and for the command line with commas."""
+        """A name for directories."""
         return f"{self.brokers}-{self.store}-{self.classes}"
 
 

@@ -117,7 +117,13 @@ def _lost_page_cache(kind: str, count: int | None) -> Make:
 
 def _full_disk(cluster: Cluster, chance: Random, free: Sequence[Node]) -> Fault:
     node = chance.choice(free)
-    return _of("full disk", [node], chance.uniform(5.0, 8.0), node.disk.fill, node.disk.free)
+
+    def begin() -> None:
+        """A broker on a new disk refuses a directory with foreign files, so it begins with its own first."""
+        if node.has_data(SESSION_S):
+            node.disk.fill()
+
+    return _of("full disk", [node], chance.uniform(5.0, 8.0), begin, node.disk.free)
 
 
 def _slow_disk(cluster: Cluster, chance: Random, free: Sequence[Node]) -> Fault:

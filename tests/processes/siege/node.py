@@ -7,12 +7,15 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 
 from tests.processes.siege.disks import Disk
 
 LOG_LEVEL = "SIEGE_LOG_LEVEL"
 """Environment variable with the brokers' log level."""
+FORMAT = "FORMAT"
+"""The first file of a data directory."""
 BACKING = ".volatile"
 """Where a volatile disk keeps data without a durable name. A real disk would lose it in a power cut."""
 
@@ -100,6 +103,15 @@ class Node:
 
     def speed_up(self) -> None:
         self.slow_file.unlink(missing_ok=True)
+
+    def has_data(self, timeout_s: float) -> bool:
+        """Waits until the broker has begun its data directory, which is empty after a disk was replaced."""
+        deadline_s = time.monotonic() + timeout_s
+        while not (self.disk.path / FORMAT).exists():
+            if time.monotonic() > deadline_s:
+                return False
+            time.sleep(0.05)
+        return True
 
     def ended_by_itself(self) -> int | None:
         """Returns the exit code of a broker that ended by itself."""

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from tests.processes.siege.workloads.transactions import GROUP, SOURCE, TARGET, WORKER_SUFFIX
+from tests.processes.siege.workloads.transactions import GROUP, SOURCE, TARGET
+from tests.processes.transactions.history import SUFFIX as WORKER_SUFFIX
 
 SESSION_MS = 6000
 TRANSACTION_TIMEOUT_MS = 15_000

@@ -106,10 +106,10 @@ class ConfluentTransactor:
 
         try:
             self._producer.produce(where[0], value, partition=where[1], on_delivery=report)
+            while not done:
+                self._producer.poll(0.05)
         except KafkaException as problem:
             raise _meant(problem.args[0]) from problem
-        while not done:
-            self._producer.poll(0.05)
         error, offset = done[0]
         if error is not None:
             raise AbortNeededError(error.name())

@@ -13,6 +13,7 @@ import contextlib
 import random
 import signal
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from ottla.wal import FencedError, Log, LogSettings, TooLargeError, UnavailableError, UnexpectedEndError, WalError
@@ -43,10 +44,10 @@ class Clients:
         ruling = [self._live(self._rule, f"{self._name}-rules-{number}") for number in range(RULERS)]
         await asyncio.gather(*competing, *ruling)
 
-    async def _live(self, work: object, writer: str) -> None:
+    async def _live(self, work: Callable[[str], Awaitable[None]], writer: str) -> None:
         while not self.stopping.is_set():
             try:
-                await work(writer)  # type: ignore[operator]  # a method of this class
+                await work(writer)
             except WalError:
                 await asyncio.sleep(0.2)
 
@@ -112,7 +113,7 @@ class Clients:
         return outcome, offset
 
     async def create(self, durability: str) -> None:
-        settings = LogSettings(replicas=REPLICAS, durability=durability)  # type: ignore[arg-type]  # from the command line
+        settings = LogSettings(replicas=REPLICAS, durability=durability)
         for topic in (COMPETED, RULED):
             while True:
                 with contextlib.suppress(WalError):
