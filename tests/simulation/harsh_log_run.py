@@ -2,27 +2,47 @@
 for all appends, and index and state files are exchanged or damaged while the broker is down.
 
 None of that may cost anything acknowledged: indexes and states can be rebuilt from segments, and a log that has failed
-keeps what the journal has.
+keeps what the journal has. Some runs end with damage of the journal or of the checkpoint. Then acknowledged records may
+be gone, but never without a report.
 """
 
 from __future__ import annotations
 
 import errno
 
+from ottla.broker.storage.file_log import FileLog
+from ottla.broker.storage.journal import recover
 from ottla.broker.storage.segment import INDEX_SUFFIX
+from ottla.broker.storage.segment_writer import RETRY_FULL_DISK_MS
 from ottla.broker.storage.startup.state_file import STATE_FILE
+from ottla.protocol.records.batch import read_header
 from ottla.sim.disk_fault_plan import DATA_DIR, files_under
-from tests.simulation.log_run import LogRun
-from tests.simulation.log_world import LogModel
+from tests.simulation.committed import UnreadableLogError, read_batches
+from tests.simulation.log_run import ACKNOWLEDGED, LogRun
+from tests.simulation.log_world import JOURNAL_ID, LogModel
+from tests.simulation.violations import Violation
 
 FAULT_SHARE = 0.04
 SPACE_BYTES = 300_000
 BURST = 60
 BURST_BYTES = 6000
+STRIKES = (
+    *("full disk", "full disk", "space", "space", "space"),
+    *("no space for a write", "no space for an index", "segments fail", "journal fails", "burst"),
+)
+DAMAGE_SHARE = 0.08
+JOURNAL_SHARE = 0.8
 
 
 class HarshLogRun(LogRun):
     """One seed."""
+
+    _is_damaged = False
+    """Acknowledged data was destroyed: the logs must say so, and the run is over."""
+
+    @property
+    def _is_over(self) -> bool:
+        return self._is_damaged
 
     def _act(self, place: int) -> None:
         if self.random.random() < FAULT_SHARE:
@@ -32,14 +52,20 @@ class HarshLogRun(LogRun):
 
     def _strike(self, place: int) -> None:
         world, random, model = self.world, self.random, self.world.models[place]
-        what = random.choice(("full disk", "full disk", "space", "space", "segments fail", "journal fails", "burst"))
+        what = random.choice(STRIKES)
         self.fault_counts[what] += 1
         match what:
             case "full disk":
                 world.disk.capacity_bytes = world.disk.used_bytes + random.randrange(SPACE_BYTES)
             case "space":
                 world.disk.capacity_bytes = None
+                world.disk.faults.clear()
                 world.have_space()
+                world.settle(RETRY_FULL_DISK_MS)
+            case "no space for a write":
+                world.disk.faults.fail_write(random.randint(1, 4), path=".log", count=2, error=errno.ENOSPC)
+            case "no space for an index":
+                world.disk.faults.fail_open(path=INDEX_SUFFIX, count=random.choice((3, None)), error=errno.ENOSPC)
             case "segments fail":
                 path = world.store.directory_of(model.key)
                 world.disk.faults.fail_sync(random.randint(1, 6), path=path, count=random.choice((2, None)))
@@ -57,6 +83,9 @@ class HarshLogRun(LogRun):
     def _start(self) -> None:
         self._exchange_indexes()
         self._damage_a_state()
+        if self.random.random() < DAMAGE_SHARE:
+            is_journal = self.random.random() < JOURNAL_SHARE
+            self._is_damaged = self._damage_the_journal() if is_journal else self._damage_the_checkpoint()
         try:
             self.world.start()
         except OSError as error:
@@ -90,3 +119,50 @@ class HarshLogRun(LogRun):
             return
         self.fault_counts["state damaged"] += 1
         disk.damage(path, self.random.randrange(len(disk.files.read_file(path))), 1 << self.random.randrange(8))
+
+    def _damage_the_journal(self) -> bool:
+        """Flips a bit of a block that a later one names as durable. Damage at the end of a journal cannot be told from
+        a torn write."""
+        world, store = self.world, self.world.store
+        assert store.flusher is not None
+        found = recover(world.disk.files, f"{DATA_DIR}/journal", JOURNAL_ID, store.flusher.released_sequence).blocks
+        durable = max((block.header.durable_sequence for block in found), default=0)
+        found = tuple(block for block in found if block.header.sequence <= durable)
+        if not found:
+            return False
+        self.fault_counts["journal damaged"] += 1
+        block = self.random.choice(found)
+        at = block.header.offset + self.random.randrange(block.header.block_bytes)
+        world.disk.damage(block.path, at, 1 << self.random.randrange(8))
+        return True
+
+    def _damage_the_checkpoint(self) -> bool:
+        path = f"{DATA_DIR}/checkpoint"
+        if not self.world.disk.files.exists(path):
+            return False
+        self.fault_counts["checkpoint damaged"] += 1
+        size = len(self.world.disk.files.read_file(path))
+        self.world.disk.damage(path, self.random.randrange(size), 1 << self.random.randrange(8))
+        return True
+
+    def _check(self, place: int, model: LogModel) -> None:
+        if not self._is_damaged:
+            super()._check(place, model)
+            return
+        log = self.world.log(model)
+        if self.world.store.may_lack_entries:
+            return  # every log counts as damaged
+        for batch in model.batches:
+            header = read_header(batch)
+            is_kept = log.start_offset < header.next_offset <= model.acknowledged_end
+            if is_kept and place not in self._cuts and log.damages.at(header.base_offset) is None:
+                self._demand(place, log, batch)
+
+    def _demand(self, place: int, log: FileLog, batch: bytes) -> None:
+        offset, end = read_header(batch).base_offset, read_header(batch).next_offset
+        try:
+            found = next((content for _, content in read_batches(log, max(offset, log.start_offset), end)), None)
+        except UnreadableLogError:
+            found = None
+        if found != batch:
+            raise Violation(ACKNOWLEDGED, f"log {place}: offset {offset} is gone, and its log does not say so")

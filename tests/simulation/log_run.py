@@ -55,6 +55,13 @@ class LogRun:
             for place, model in enumerate(self.world.models):
                 self._check(place, model)
             self._cuts.clear()
+            if self._is_over:
+                return
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether the run ends before all its rounds."""
+        return False
 
     def _start(self) -> None:
         self.world.start()

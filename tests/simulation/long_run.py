@@ -27,11 +27,14 @@ from tests.simulation.long_history import LongHistory, Sent
 from tests.simulation.long_history import Partition as Place
 from tests.simulation.long_operator import LongOperator
 from tests.simulation.long_plan import BOTH, LATEST, RACKS
+from tests.simulation.state_faults import SEEDS_FROM
 from tests.simulation.violations import Violation
 
 CALM_S = 1.0
 TIMES = 6
 ATTEMPTS = 5
+COLD = {"ottla.tail.cache.bytes": "2048"}
+"""Lets most reads go to the disk."""
 READERS: dict[str, Isolation] = {CONSUMERS[0]: "read_committed", CONSUMERS[1]: "read_uncommitted"}
 TRANSACTIONAL_IDS = ("first", "second")
 
@@ -71,7 +74,8 @@ class LongRun(ClusterRun):
         return long_plan.drawn_plan(self.seed, self.options)
 
     def _properties_of(self, number: int) -> Mapping[str, str]:
-        return {**self.properties, "broker.rack": RACKS[number % len(RACKS)]}
+        cold = COLD if self.seed >= SEEDS_FROM and self.seed % 2 else {}
+        return {**self.properties, **cold, "broker.rack": RACKS[number % len(RACKS)]}
 
     @property
     def has_state_faults(self) -> bool:

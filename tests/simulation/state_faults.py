@@ -27,6 +27,7 @@ from tests.simulation.survivors import Survivors
 SEEDS_FROM = 200_000
 """Seeds below were pinned before there were such faults, and stay as they are. Long logs have them with every seed. The
 same seeds have everything else that was added to a kind of simulation after seeds of it were pinned."""
+SLOW_S, SLOW_MS = 6.0, 3000.0
 DELAYS_S = (0.0, 0.0, 0.0005, 0.005, 0.05)
 KILL, POWER_CUT, CUT, STOP, LOST_REPLIES, PAUSE = "kill", "power cut", "cut", "stop", "lost replies", "pause"
 FULL_DISK, FAILING_SEGMENT, FAILING_JOURNAL = "full disk", "failing segment", "failing journal"
@@ -35,6 +36,7 @@ DISK_FAULTS: Mapping[str, tuple[DiskFaultKind, str]] = {
     FAILING_SEGMENT: (DiskFaultKind.FAILED_SYNCS, ".log"),
     FAILING_JOURNAL: (DiskFaultKind.FAILED_WRITES, "journal"),
 }
+ALONE = "left alone with a slow disk"
 CRASHES = (KILL, KILL, POWER_CUT)
 TRIGGERS: Mapping[str, tuple[float, tuple[str, ...]]] = {
     "a segment is rolled": (0.02, (*CRASHES, CUT)),
@@ -61,7 +63,8 @@ TRIGGERS: Mapping[str, tuple[float, tuple[str, ...]]] = {
 """How likely each branch draws a fault, and which."""
 LATER_TRIGGERS: Mapping[str, tuple[float, tuple[str, ...]]] = {
     "a segment is rolled": (0.03, (*CRASHES, CUT, FULL_DISK, FAILING_SEGMENT, FAILING_SEGMENT)),
-    "a log is truncated": (0.3, (*CRASHES, FULL_DISK, FAILING_JOURNAL)),
+    "a log is deleted": (0.2, CRASHES),
+    "a log is truncated": (0.4, (*CRASHES, FULL_DISK, FAILING_JOURNAL, ALONE, ALONE)),
     "a log is truncated below its recovery point": (0.5, (*CRASHES, FULL_DISK)),
     "a start lowers a recovery point to a truncation in the journal": (0.5, CRASHES),
     "a journaled append is undone by a later truncation": (0.02, CRASHES),
@@ -174,12 +177,25 @@ class StateFaults:
                     disk_kind, path = DISK_FAULTS[kind]
                     amount = self._rng.choice((0.0, 1.0))
                     self.disks.strike(PlannedDiskFault(0.0, for_s, disk_kind, host.name, path, amount))
+            case "left alone with a slow disk":
+                self._leave_alone(host, for_s)
             case "stop":
                 host.spawn(self._stop(host, for_s), name="stop")
             case _:
                 client = self._programs[host.name].client
                 if client is not None:
                     client.lose_replies(self._rng.choice((1, 2, 3, 5)))
+
+    def _leave_alone(self, host: SimHost, for_s: float) -> None:
+        """Kills the other brokers while this one waits for its disk, so that it may be elected in the middle of its
+        work."""
+        if self.disks is not None:
+            self.disks.strike(PlannedDiskFault(0.0, SLOW_S, DiskFaultKind.SLOW_SYNCS, host.name, "", SLOW_MS))
+        for name in self._programs:
+            other = self._world.hosts[name]
+            if other is not host and other.is_running:
+                other.kill()
+                self._world.after(for_s, self._boot, other)
 
     async def _stop(self, host: SimHost, for_s: float) -> None:
         program, incarnation = self._programs[host.name], host.incarnation

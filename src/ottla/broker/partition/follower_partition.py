@@ -108,7 +108,8 @@ class FollowerPartition:
             _DIVERGED()
             self._truncate(*answer.diverging)
             return ErrorCode.none
-        if log.start_offset == log.end_offset and self._begins_inside(answer.records):
+        is_empty = log.start_offset == log.end_offset or log.end_offset <= answer.log_start_offset
+        if is_empty and self._begins_inside(answer.records):
             return ErrorCode.none
         error = self._append(answer.records)
         if isinstance(log, FileLog) and not log.is_journaled:
@@ -124,9 +125,10 @@ class FollowerPartition:
         return error
 
     def _begins_inside(self, records: memoryview) -> bool:
-        """Handles a leader's log that starts in the middle of a batch, after DeleteRecords: an empty log that was reset
-        to that start has to begin with the whole batch. It is reset to the batch's first offset and takes the batch
-        from this reply, because the leader refuses a fetch below its log start. The next reply moves the start."""
+        """Handles a leader's log that starts in the middle of a batch, after DeleteRecords. A log that ends at that
+        start has to begin with the whole batch: it is empty, or the leader has deleted everything in it. It is reset to
+        the batch's first offset and takes the batch from this reply, because the leader refuses a fetch below its log
+        start. The next reply moves the start."""
         end = self._partition.log.end_offset
         try:
             first = next(split_batches(records), None)

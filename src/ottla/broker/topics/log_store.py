@@ -26,6 +26,9 @@ from ottla.broker.topics.log_recovery import LogRecovery
 from ottla.ports import Completion
 from ottla.protocol.model.ids import LogKey, TopicId
 from ottla.protocol.model.topic_config import TopicConfig
+from ottla.reach import branch
+
+_DELETED = branch("a log is deleted", __name__)
 
 T = TypeVar("T")
 
@@ -137,6 +140,7 @@ class LogStore:
     def delete(self, log: FileLog, gone: Callable[[], None] = lambda: None) -> None:
         """Removes a log at once; its files are deleted in the background. `gone` is called when a restart can no longer
         find traces of the log: no files, and no journal entries without the entry of its deletion."""
+        _DELETED()
         del self.logs[log.key]
         log.mark_deleted()
         self.shared.unsynced.discard(log)

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from ottla.reach import branch
 
 _HELD = branch("the high watermark stands still below min.insync.replicas", __name__)
-_OLD_INCARNATION = branch("a leader ignores a report of another incarnation", __name__)
 
 UNKNOWN = -1
 NEVER = float("-inf")
@@ -209,10 +208,7 @@ class LeaderReplication:
         if follower is None or broker_epoch > follower.broker_epoch:
             # A new incarnation starts with nothing: the state of the old one does not apply to it.
             follower = self._followers[broker_id] = Follower(broker_epoch, NEVER)
-        if follower.broker_epoch != broker_epoch:
-            _OLD_INCARNATION()
-            return None
-        return follower
+        return follower if follower.broker_epoch == broker_epoch else None
 
     def _note_lag(self, follower: Follower, now_ms: float) -> None:
         """Marks the follower as caught up now or as of its previous report. During a stream of appends a follower never

@@ -183,6 +183,26 @@ async def test_an_empty_log_begins_with_the_batch_that_the_leaders_log_starts_in
     assert bench.partition.log.start_offset == 2
 
 
+async def test_a_log_that_ends_where_its_leaders_log_starts_begins_with_that_batch(bench: Bench) -> None:
+    """The leader has forgotten the epochs below its start, so a replica that diverged earlier is truncated to that
+    start only. Nothing that it has is in its leader's log any more. Found by seed 210043 of the simulation of long
+    logs."""
+    assert bench.take(batch(0) + batch(1), watermark=0) is ErrorCode.none
+    assert bench.take(batch(1, 4) + batch(5), watermark=6, start=2) is ErrorCode.none
+    [(kind, offset, done)] = bench.cuts.due
+    assert (kind, offset) == ("reset", 1)
+    done(None)
+    assert bench.take(batch(5), watermark=6, start=2) is ErrorCode.none
+    assert bench.ends == (6, 6)
+    assert bench.partition.log.start_offset == 2
+
+
+async def test_a_log_that_ends_above_its_leaders_start_does_not_begin_anew(bench: Bench) -> None:
+    assert bench.take(batch(0) + batch(1), watermark=0) is ErrorCode.none
+    assert bench.take(batch(1, 4), watermark=5, start=1) is ErrorCode.corrupt_message
+    assert not bench.cuts.due
+
+
 async def test_a_batch_that_the_log_does_not_end_in_is_not_begun_with(bench: Bench) -> None:
     bench.following.rebuild(2)
     bench.cuts.due.pop()[2](None)
