@@ -26,8 +26,8 @@ from random import SystemRandom
 
 from tests.processes.siege.cluster import Shape
 from tests.processes.siege.runs import chosen_shapes, run_siege
-from tests.simulation.campaign.__main__ import HUNG_AFTER_S, campaign, seeds_of
-from tests.simulation.campaign.display import replay_command
+from tests.simulation.campaign.__main__ import campaign, parse_options, seeds_of
+from tests.simulation.campaign.display import Tallies, replay_command
 from tests.simulation.campaign.outcomes import Kind
 from tests.simulation.state_faults import SEEDS_FROM
 
@@ -116,7 +116,10 @@ def simulation_row(directory: Path, kind: Kind, first: int, count: int, jobs: in
     """Runs a campaign. Its output goes to a file."""
     began_s = time.monotonic()
     with (directory / f"simulation-{kind.value}.log").open("w") as log, contextlib.redirect_stdout(log):
-        tally, _ = campaign(seeds_of(kind, first, count), jobs, HUNG_AFTER_S, kind)
+        seeds = {kind: seeds_of(kind, first, count)}
+        tallies = Tallies({kind: len(seeds[kind])})
+        campaign(seeds, tallies, parse_options(["--jobs", str(jobs)]))
+    tally = tallies.by_kind[kind]
     minutes = (time.monotonic() - began_s) / 60
     anomalies = Counter(failed.checker for _, failed in tally.failures)
     seed, failed = min(tally.failures, key=lambda each: each[0]) if tally.failures else (0, None)
