@@ -50,7 +50,7 @@ class Broker:
         self.meters = RequestMeters()
         self.stopping = False
         self.producer_ids = ProducerIds(metadata.reserve_producer_ids)
-        peers = PeerAddresses(context.node_id, metadata.peer_address)
+        peers = PeerAddresses(context.node_id, metadata.peer_address, context.peer_security)
         self.transactions = Transactions(context, metadata, self.producer_ids)
         self._coordinators_verify = CoordinatorVerifier(context.topics, self.transactions, peers)
         is_verified = context.config.transaction_partition_verification_enable

@@ -81,8 +81,9 @@ class Metadata(Protocol):
 
     # -- brokers and topics -----------------------------------------------------------------------------------
 
-    def nodes(self) -> list[Node]:
-        """Returns the live brokers."""
+    def nodes(self, listener: str | None = None) -> list[Node]:
+        """Returns the live brokers, each with its address at the named listener. Brokers without that listener are left
+        out. Without a name, every broker has the address of its first listener for clients."""
         ...
 
     def peer_address(self, broker_id: int) -> Endpoint | None:

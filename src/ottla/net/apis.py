@@ -15,6 +15,7 @@ from typing import Any, get_args
 
 from ottla.net.connection import Connection
 from ottla.net.errors import ConnectionLostError, UnsupportedByBrokerError
+from ottla.net.security import NO_SECURITY, ConnectionSecurity
 from ottla.protocol.wire.primitives import MalformedRequest
 from ottla.protocol.wire.schema import decode, encode, request_type, response_type
 
@@ -149,11 +150,21 @@ async def negotiate(connection: Connection, software_version: str) -> None:
 
 
 async def open_connection(
-    address: Any, *, client_id: str, software_version: str, connect_timeout_ms: int, request_timeout_ms: int
+    address: Any,
+    *,
+    client_id: str,
+    software_version: str,
+    connect_timeout_ms: int,
+    request_timeout_ms: int,
+    security: ConnectionSecurity = NO_SECURITY,
 ) -> Connection:
-    """Opens a connection and negotiates API versions."""
+    """Opens a connection, authenticates, and negotiates API versions."""
     connection = await Connection.open(
-        address, client_id=client_id, timeout_ms=connect_timeout_ms, request_timeout_ms=request_timeout_ms
+        address,
+        client_id=client_id,
+        timeout_ms=connect_timeout_ms,
+        request_timeout_ms=request_timeout_ms,
+        security=security,
     )
     try:
         async with asyncio.timeout(connect_timeout_ms / 1000):

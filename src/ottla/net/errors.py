@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import ssl
 
 
 class ClientError(Exception):
@@ -34,6 +35,10 @@ def connect_failed(address: str, cause: BaseException | None) -> NoBrokerError:
 def _why(cause: BaseException | None) -> str:
     if cause is None:
         return "no response"
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return f"its certificate is not valid for this client: {cause.verify_message} (ssl.truststore.location)"
+    if isinstance(cause, ssl.SSLError):
+        return f"the TLS handshake failed ({cause.reason}); is security.protocol that of the listener?"
     if isinstance(cause, TimeoutError):
         return "timed out"
     if isinstance(cause, ConnectionRefusedError) or getattr(cause, "errno", None) == errno.ECONNREFUSED:

@@ -24,6 +24,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.partition.backlog import Backlog
+from ottla.protocol.model.principals import ANONYMOUS, Principal
 from ottla.protocol.wire.schema import response_type
 
 if TYPE_CHECKING:
@@ -52,6 +53,11 @@ class ConnectionState:
     """The state that the broker keeps for a connection between requests."""
 
     peer: str
+    host: str = ""
+    """The client's IP address."""
+    listener: str = "PLAINTEXT"
+    """The name of the listener that accepted the connection."""
+    principal: Principal = ANONYMOUS
     client_software_name: str = "unknown"
     client_software_version: str = "unknown"
     waiting_fetch: Expirable | None = None

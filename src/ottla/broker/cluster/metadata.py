@@ -165,9 +165,14 @@ class ClusterMetadata(MembershipEvents):
         found = self.membership.image.controller
         return found.value.broker_id if found is not None else -1
 
-    def nodes(self) -> list[Node]:
+    def nodes(self, listener: str | None = None) -> list[Node]:
         registrations = sorted(self.membership.image.registrations(), key=lambda found: found.broker_id)
-        return [Node(found.broker_id, found.host, found.port, found.rack, found.wal_port) for found in registrations]
+        addressed = [(found, found.address_at(listener)) for found in registrations]
+        return [
+            Node(found.broker_id, *address, found.rack, found.wal_port)
+            for found, address in addressed
+            if address is not None
+        ]
 
     def peer_address(self, broker_id: int) -> Endpoint | None:
         registration = self.membership.image.registration(broker_id)

@@ -108,9 +108,11 @@ class StandaloneMetadata:
     def controller_id(self) -> int:
         return self._context.node_id
 
-    def nodes(self) -> list[Node]:
+    def nodes(self, listener: str | None = None) -> list[Node]:
         context = self._context
-        endpoint = context.endpoints.clients
+        endpoint = context.endpoints.clients if listener is None else context.endpoints.of_listener(listener)
+        if endpoint is None:
+            return []
         return [Node(context.node_id, *endpoint, context.config.broker_rack, context.endpoints.wal_port)]
 
     def peer_address(self, broker_id: int) -> Endpoint | None:

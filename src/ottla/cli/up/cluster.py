@@ -54,10 +54,8 @@ class Cluster:
                 raise CommandError(
                     f"there are not enough ports from {name} on for {count} brokers; choose a lower {name}"
                 )
-        if settings.inter_broker is not None:
-            raise CommandError(
-                "a file with inter.broker.listener.name configures a single broker; start it with `ottla broker`"
-            )
+        if settings.listeners.others:
+            raise CommandError("a file with several listeners configures a single broker; start it with `ottla broker`")
         self._settings = settings
         refused = parse_broker_config(settings.properties)
         if isinstance(refused, Refused):
@@ -162,9 +160,11 @@ def _replace_file(path: Path, text: str) -> None:
 
 
 def _values(settings: BrokerSettings, data: Path, number: int, count: int) -> dict[str, str]:
+    name, protocol = settings.listeners.client[:2]
+
     def listener(host: str, first_port: int | None) -> str:
         port = first_port + number - 1 if first_port else 0
-        return f"PLAINTEXT://[{host}]:{port}" if ":" in host else f"PLAINTEXT://{host}:{port}"
+        return f"{name}://[{host}]:{port}" if ":" in host else f"{name}://{host}:{port}"
 
     values = {
         "default.replication.factor": str(min(count, REPLICAS)),
@@ -172,6 +172,7 @@ def _values(settings: BrokerSettings, data: Path, number: int, count: int) -> di
         **settings.properties,
         "node.id": str(number),
         "listeners": listener(settings.host, settings.port),
+        "listener.security.protocol.map": f"{name}:{protocol}",
         "log.dirs": str(broker_directory(data, number)),
         "ottla.coordination": f"sqlite:{coordination_directory(data)}",
         "ottla.host.shared": "true",

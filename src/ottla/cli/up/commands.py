@@ -149,7 +149,7 @@ def settings_from(
     host: str | None, port: int | None, data: Path | None, storage: Storage | None, config: Path | None
 ) -> BrokerSettings:
     """Merges the settings. Options take precedence over the file, and the file over the defaults."""
-    from ottla.broker.app import BrokerSettings, InterBrokerSettings
+    from ottla.broker.app import BrokerSettings
     from ottla.cli.up.config_file import FileSettings, read_config_file
     from ottla.protocol.model.durability import Durability
 
@@ -157,7 +157,7 @@ def settings_from(
     for notice in found.notices:
         log.warning("%s: %s", config, notice)
     chosen_data = data or (Path(found.data_dir) if found.data_dir else default_data_dir())
-    client, internal = found.listeners
+    client = found.listeners.client
     return BrokerSettings(
         data_dir=str(chosen_data.expanduser()),
         host=host or client.host or DEFAULT_HOST,
@@ -166,9 +166,5 @@ def settings_from(
         properties=found.properties,
         advertised_host=client.advertised_host,
         advertised_port=client.advertised_port if port is None else None,
-        inter_broker=None
-        if internal is None
-        else InterBrokerSettings(
-            internal.host or DEFAULT_HOST, internal.port or 0, internal.advertised_host, internal.advertised_port
-        ),
+        listeners=found.listeners,
     )
