@@ -36,6 +36,7 @@ from ottla.protocol.model.durability import Durability
 from ottla.protocol.model.errors import Refused
 from ottla.protocol.model.foreign_settings import notices
 from ottla.protocol.model.listeners import ListenerAddress, ListenerTable
+from ottla.protocol.sasl.scram import HASHES
 
 if TYPE_CHECKING:
     from ottla.broker.metrics.service import MetricsService
@@ -274,6 +275,7 @@ def _context(
 async def _listen(settings: BrokerSettings, broker: Broker, listeners: PreparedListeners) -> Server:
     endpoints = broker.context.endpoints
     server = Server(BrokerRequestHandler(broker, listeners.securities), broker.config, broker.context.shared.receive)
+    await _ensure_own_logins(broker, listeners)
     client, *others = settings.all_listeners()
     host = client.host or DEFAULT_HOST
     _, port = await server.start(host, client.port or 0, listeners.kinds[client.name])
@@ -284,6 +286,15 @@ async def _listen(settings: BrokerSettings, broker: Broker, listeners: PreparedL
     internal = endpoints.by_listener[settings.listeners.inter_broker]
     endpoints.brokers = None if internal == endpoints.clients else internal
     return server
+
+
+async def _ensure_own_logins(broker: Broker, listeners: PreparedListeners) -> None:
+    """Creates the credentials of this broker's own logins, if there are none yet."""
+    for security in listeners.securities.values():
+        logins = {} if security.sasl is None else security.sasl.logins
+        for mechanism, (name, password) in logins.items():
+            if mechanism in HASHES:
+                await broker.credentials.ensure(name, mechanism, password)
 
 
 def _advertised(listener: ListenerAddress, port: int) -> Endpoint:

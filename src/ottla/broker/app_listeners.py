@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ottla.broker.server.listener_kind import ListenerKind
-from ottla.net.security import ConnectionSecurity
+from ottla.net.security import ConnectionSecurity, SaslLogin
 from ottla.net.tls import BadTlsError, ReloadingContext, server_context
 from ottla.protocol.model.broker_config import BrokerConfig
 from ottla.protocol.model.errors import Refused
 from ottla.protocol.model.listener_security import ListenerSecurity, misnamed_overrides, parse_security
 from ottla.protocol.model.listeners import ListenerAddress
+from ottla.protocol.model.security_keys import ENABLED_MECHANISMS, INTER_BROKER_MECHANISM, JAAS, SCRAM_512
 
 
 class BadSettingsError(Exception):
@@ -41,8 +42,15 @@ def prepare_listeners(
 
 
 def _peer_security(security: ListenerSecurity, config: BrokerConfig) -> ConnectionSecurity:
+    login = None
+    if security.sasl is not None:
+        mechanism = config.given.get(INTER_BROKER_MECHANISM, SCRAM_512)
+        name_and_password = security.sasl.logins.get(mechanism)
+        if mechanism not in security.sasl.mechanisms or name_and_password is None:
+            raise BadSettingsError(_without_login(security.name, mechanism))
+        login = SaslLogin(mechanism, *name_and_password)
     try:
-        return ConnectionSecurity(security.protocol, security.tls)
+        return ConnectionSecurity(security.protocol, security.tls, login)
     except BadTlsError as failure:
         raise BadSettingsError(f"listener {security.name}: {failure}") from failure
 
@@ -51,8 +59,6 @@ def _security(listener: ListenerAddress, config: BrokerConfig) -> ListenerSecuri
     security = parse_security(listener, config.given)
     if isinstance(security, Refused):
         raise BadSettingsError(security.message or "invalid setting")
-    if security.sasl is not None:
-        raise BadSettingsError(f"listener {listener.name}: SASL is not available yet")
     return security
 
 
@@ -64,3 +70,12 @@ def _kind(security: ListenerSecurity) -> ListenerKind:
     except BadTlsError as failure:
         raise BadSettingsError(f"listener {security.name}: {failure}") from failure
     return ListenerKind(security.name, security.protocol, context)
+
+
+def _without_login(listener: str, mechanism: str) -> str:
+    prefix = f"listener.name.{listener.lower()}.{mechanism.lower()}"
+    return (
+        f"the other brokers use the listener {listener} with {INTER_BROKER_MECHANISM}={mechanism}; enable it with "
+        f"{ENABLED_MECHANISMS}, and give this broker a login with {prefix}.{JAAS}=... required "
+        'username="NAME" password="PASSWORD";'
+    )

@@ -14,6 +14,7 @@ from ottla.broker.partition.partition import Partition
 from ottla.broker.partition.transaction_verification import NoVerification, Verifier
 from ottla.broker.partition.waits import Deadlines
 from ottla.broker.request_meters import RequestMeters
+from ottla.broker.security.credentials import ScramCredentials
 from ottla.broker.topics.housekeeping import Housekeeping
 from ottla.broker.topics.topics import Topic
 from ottla.broker.traffic import Traffic
@@ -36,6 +37,7 @@ class Broker:
     def __init__(self, context: BrokerContext, metadata: Metadata) -> None:
         self.context = context
         self.metadata = metadata
+        self.credentials = ScramCredentials(metadata.entries)
         self.clock = context.clock
         self.topics = context.topics
         self.backlog = context.backlog

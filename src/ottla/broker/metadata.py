@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ottla.broker.endpoints import Endpoint, Node
 from ottla.broker.partition.partition import Partition
+from ottla.broker.security.credentials import Entries
 from ottla.broker.topics.topic_admin import TopicAdmin
 from ottla.protocol.model.errors import Refused
 from ottla.protocol.model.ids import TopicId
@@ -72,6 +73,11 @@ class Metadata(Protocol):
     @property
     def partition_admin(self) -> PartitionAdmin:
         """Moves replicas and elects leaders."""
+        ...
+
+    @property
+    def entries(self) -> Entries:
+        """Stores other entries, such as credentials."""
         ...
 
     @property

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ottla.client.consumer.list_offsets import OffsetAndTimestamp
     from ottla.client.consumer.types import ConsumerRecord, TopicPartition
     from ottla.client.errors import (
+        AuthenticationFailedError,
         BrokerRefusedError,
         BufferFullError,
         ClientClosedError,
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
 __all__ = [
     "HIGH_WATERMARK",
     "Admin",
+    "AuthenticationFailedError",
     "BrokerRefusedError",
     "BufferFullError",
     "ClientClosedError",
@@ -150,6 +152,7 @@ _MODULES = {
     "UnknownTopicError": "errors",
     "UnknownTransactionalIdError": "errors",
     "UnsupportedByBrokerError": "errors",
+    "AuthenticationFailedError": "errors",
 }
 
 

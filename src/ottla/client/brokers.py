@@ -11,7 +11,7 @@ import random
 from collections.abc import Iterable, Sequence
 
 from ottla import __version__
-from ottla.client.errors import ClientClosedError, ClientError, NoBrokerError
+from ottla.client.errors import AuthenticationFailedError, ClientClosedError, ClientError, NoBrokerError
 from ottla.net.apis import open_connection
 from ottla.net.backoff import Backoff
 from ottla.net.connection import Address, Connection
@@ -157,7 +157,7 @@ class Brokers:
             )
         except (ClientError, OSError) as cause:
             self._not_before_s[address] = loop.time() + backoff.next_s()
-            if isinstance(cause, NoBrokerError):
+            if isinstance(cause, NoBrokerError | AuthenticationFailedError):
                 raise
             raise NoBrokerError(f"no broker answered at {address}: {str(cause) or 'timed out'}") from cause
         backoff.reset()

@@ -19,6 +19,7 @@ from ottla.net.errors import (
     connect_failed,
 )
 from ottla.net.frames import FrameReader, NotKafkaError
+from ottla.net.sasl import authenticate
 from ottla.net.security import NO_SECURITY, ConnectionSecurity
 from ottla.ports import Allocate
 from ottla.protocol.wire.headers import parse_response_header, request_header
@@ -101,6 +102,13 @@ class Connection(FrameReader):
                 await connection._loop.create_connection(lambda: connection, address.host, address.port, **encryption)
         except OSError as cause:  # includes TimeoutError
             raise connect_failed(str(address), cause) from cause
+        if security.login is not None:
+            try:
+                async with asyncio.timeout(timeout_ms / 1000):
+                    await authenticate(connection, security.login)
+            except BaseException:
+                connection.end()
+                raise
         return connection
 
     @property

@@ -23,6 +23,10 @@ class RequestTimedOutError(ClientError):
     """A broker did not reply in time. It may or may not have executed the request."""
 
 
+class AuthenticationFailedError(ClientError):
+    """The broker rejected this client's login, or is not the one that it claims to be. Retrying does not help."""
+
+
 class UnsupportedByBrokerError(ClientError):
     """The broker lacks an API, or has no version of it that this client speaks."""
 

@@ -30,6 +30,7 @@ from ottla.protocol.wire.schema import response_type
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
     from ottla.broker.partition.waits import Expirable
+    from ottla.broker.security.sasl_session import SaslSession
 
 Buffers = list[bytes | bytearray | memoryview]
 """A reply as buffers to be sent one after another: response header and body, without the size."""
@@ -58,6 +59,8 @@ class ConnectionState:
     listener: str = "PLAINTEXT"
     """The name of the listener that accepted the connection."""
     principal: Principal = ANONYMOUS
+    sasl: SaslSession | None = None
+    """The authentication of a connection of a listener with SASL."""
     client_software_name: str = "unknown"
     client_software_version: str = "unknown"
     waiting_fetch: Expirable | None = None

@@ -15,6 +15,7 @@ from uuid import uuid4
 from ottla.broker.cluster.admin import ClusterAdmin
 from ottla.broker.cluster.clean_up import CleanUp
 from ottla.broker.cluster.controller_loop import ControllerLoop
+from ottla.broker.cluster.entries import StoredEntries
 from ottla.broker.cluster.hand_over import hand_over
 from ottla.broker.cluster.identity import note_clean_shutdown
 from ottla.broker.cluster.leader_rebalance import LeaderRebalance
@@ -62,6 +63,7 @@ class ClusterMetadata(MembershipEvents):
         self._clock = context.clock
         self.cluster_id = cluster_id
         self.membership = membership
+        self.entries = StoredEntries(membership.store)
         self.rules = RuleBook(context.static_config.given)
         self.controller = ControllerLoop(membership, context.clock, self.rules)
         self.partition_admin = ControllerPartitionAdmin(
