@@ -35,7 +35,7 @@ from ottla.protocol.model.broker_config import BROKER_CONFIGS, BrokerConfig, fin
 from ottla.protocol.model.durability import Durability
 from ottla.protocol.model.errors import Refused
 from ottla.protocol.model.foreign_settings import notices
-from ottla.protocol.model.listeners import ListenerAddress, ListenerTable
+from ottla.protocol.model.listeners import ListenerAddress, ListenerTable, SecurityProtocol
 from ottla.protocol.sasl.scram import HASHES
 
 if TYPE_CHECKING:
@@ -308,6 +308,12 @@ async def _listen_to_writers(settings: BrokerSettings, broker: Broker) -> Append
     port = broker.config.wal_port
     if port is None:
         return None
+    secured = [each.name for each in settings.listeners.all() if each.protocol is not SecurityProtocol.PLAINTEXT]
+    if secured:
+        raise BadSettingsError(
+            "ottla.wal.port is set, but the append stream has neither encryption nor authentication yet, so it would be "
+            f"a way around the listener {secured[0]}; remove ottla.wal.port"
+        )
     try:
         from ottla.broker.wal_service.server import AppendStreamServer  # a broker without it stays small
     except ImportError as failure:

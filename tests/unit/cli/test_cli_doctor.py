@@ -91,7 +91,7 @@ def test_a_configuration_file_of_kafka(tmp_path: Path, capsys: pytest.CaptureFix
 
 def test_every_setting_that_is_refused_is_a_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = tmp_path / "server.properties"
-    config.write_text("authorizer.class.name=x\nnum.partitions=3\nssl.keystore.location=/keys\n")
+    config.write_text("authorizer.class.name=x\nnum.partitions=3\nssl.engine.factory.class=x\n")
     assert main(["doctor", "--data", str(tmp_path), "--config", str(config), "--json"]) != 0
     rows = [each for each in json.loads(capsys.readouterr().out)["checks"] if each["group"] == "settings"]
     assert [(each["name"], each["status"]) for each in rows] == [

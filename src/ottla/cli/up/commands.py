@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ottla.cli.address_options import check_host
+from ottla.cli.failures import CommandError
 from ottla.cli.up.broker_runtime import log_to_stderr, run_broker, warn_of_missing_extensions
 from ottla.cli.up.data_layout import brokers_to_run
 from ottla.cli.up.port_settings import METRICS_PORT, WAL_PORT
@@ -102,6 +103,14 @@ def up(
     ] = None,
     metrics_port: MetricsPort = None,
     wal_port: WalPort = None,
+    secure: Annotated[
+        bool,
+        typer.Option(
+            "--secure",
+            help="Encrypt and authenticate (TLS and SCRAM). Creates certificates and passwords at the first start, and "
+            "client.properties in the data directory, for `ottla --config`.",
+        ),
+    ] = False,
     disk: Annotated[DiskKind, typer.Option(hidden=True)] = DiskKind.real,
     fault_file: Annotated[Path | None, typer.Option(hidden=True)] = None,
     log_level: LogLevel = "info",
@@ -123,6 +132,12 @@ def up(
         settings.properties[METRICS_PORT] = str(metrics_port)
     if wal_port is not None:
         settings.properties[WAL_PORT] = str(wal_port)
+    if secure:
+        from ottla.cli.up.secure import secure as add_security
+
+        log.info("clients use the settings in %s", add_security(settings))
+    elif (Path(settings.data_dir) / "security" / "ca.key").exists():
+        raise CommandError(f"the cluster in {settings.data_dir} was created with --secure; add --secure")
     count = brokers_to_run(settings, brokers, DEFAULT_BROKERS, config)
     warn_of_missing_extensions()
     if count == 1:

@@ -53,6 +53,8 @@ class Consumer(ConsumerLookups):
     With `client_rack`, partitions are read from in-sync followers in that rack, where the brokers allow it.
     """
 
+    _group: GroupSession | None = None
+
     def __init__(
         self,
         bootstrap_servers: str | Sequence[str],
@@ -107,7 +109,6 @@ class Consumer(ConsumerLookups):
         )
         self._metadata = Metadata(self._brokers, allow_auto_create=False, max_age_ms=metadata_max_age_ms)
         self._subscription = Subscription(self._metadata, self._settings, has_group=group_id is not None)
-        self._group: GroupSession | None = None
         if group_id is not None:
             settings = GroupSettings(
                 group_id=group_id,

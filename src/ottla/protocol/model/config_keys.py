@@ -144,6 +144,11 @@ class ConfigKey:
     attribute_override: str | None = None
 
     @property
+    def is_secret(self) -> bool:
+        """Whether its value is never shown."""
+        return self.type is ConfigType.PASSWORD
+
+    @property
     def attribute(self) -> str:
         """The name of the field in the parsed configuration."""
         return self.attribute_override or self.name.removeprefix("ottla.").replace(".", "_").replace("-", "_")
