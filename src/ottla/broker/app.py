@@ -311,8 +311,8 @@ async def _listen_to_writers(settings: BrokerSettings, broker: Broker) -> Append
     secured = [each.name for each in settings.listeners.all() if each.protocol is not SecurityProtocol.PLAINTEXT]
     if secured:
         raise BadSettingsError(
-            "ottla.wal.port is set, but the append stream has neither encryption nor authentication yet, so it would be "
-            f"a way around the listener {secured[0]}; remove ottla.wal.port"
+            "ottla.wal.port is set, but the append stream has neither encryption nor authentication, so it would be a "
+            f"way around the listener {secured[0]}; remove ottla.wal.port"
         )
     try:
         from ottla.broker.wal_service.server import AppendStreamServer  # a broker without it stays small

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import getpass
-import json
 import secrets
 import sys
 from collections.abc import Awaitable, Callable
@@ -12,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from ottla.cli.address_options import check_bootstrap
 from ottla.cli.client_security import client_security
 from ottla.cli.failures import CommandError
+from ottla.cli.output import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, print_json, run
 from ottla.protocol.sasl.scram import ITERATIONS_MIN
 
 if TYPE_CHECKING:
@@ -26,11 +24,7 @@ PASSWORD_BYTES = 24
 
 commands = typer.Typer(help="Manages the SCRAM users of a cluster.", no_args_is_help=True)
 
-Bootstrap = Annotated[
-    str, typer.Option("--bootstrap", "-b", callback=check_bootstrap, help="The brokers to connect to.")
-]
 UserName = Annotated[str, typer.Argument(help="The name of the user.", show_default=False)]
-DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 
 
 @commands.command("set-password")
@@ -64,7 +58,7 @@ def delete(user: UserName, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
 @commands.command("list")
 def list_users(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Lists the users with their mechanisms."""
 
@@ -73,7 +67,7 @@ def list_users(
 
     users = _with_admin(bootstrap, ask)
     if as_json:
-        typer.echo(json.dumps(users, indent=2, sort_keys=True))
+        print_json(users)
         return
     for user, mechanisms in sorted(users.items()):
         typer.echo(f"{user}  {', '.join(sorted(mechanisms))}")
@@ -94,8 +88,8 @@ def _read_password(user: str) -> str:
 def _with_admin(bootstrap: str, work: Callable[[Admin], Awaitable[T]]) -> T:
     from ottla.client import Admin
 
-    async def run() -> T:
+    async def connected() -> T:
         async with Admin(bootstrap, client_id="ottla-cli", security=client_security()) as admin:
             return await work(admin)
 
-    return asyncio.run(run())
+    return run(connected())
