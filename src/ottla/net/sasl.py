@@ -22,7 +22,7 @@ AUTHENTICATE, AUTHENTICATE_VERSION = 36, 2
 async def authenticate(connection: Connection, login: SaslLogin) -> None:
     """Authenticates. Raises AuthenticationFailedError if the broker rejects the login."""
     what = "authenticating"
-    request = request_type(HANDSHAKE, HANDSHAKE_VERSION)(mechanism=login.mechanism)  # type: ignore[call-arg] # by kio
+    request = request_type(HANDSHAKE, HANDSHAKE_VERSION)(mechanism=login.mechanism)
     answer = await _call(connection, HANDSHAKE, HANDSHAKE_VERSION, request, what)
     if answer.error_code:
         offered = ", ".join(answer.mechanisms) or "none"
@@ -41,7 +41,7 @@ async def authenticate(connection: Connection, login: SaslLogin) -> None:
 
 
 async def _exchange(connection: Connection, message: bytes) -> bytes:
-    request = request_type(AUTHENTICATE, AUTHENTICATE_VERSION)(auth_bytes=message)  # type: ignore[call-arg] # by kio
+    request = request_type(AUTHENTICATE, AUTHENTICATE_VERSION)(auth_bytes=message)
     answer = await _call(connection, AUTHENTICATE, AUTHENTICATE_VERSION, request, "authenticating")
     if answer.error_code:
         raise AuthenticationFailedError(

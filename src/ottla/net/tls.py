@@ -88,8 +88,12 @@ class ReloadingContext:
         self._state = self._files_state()
         self._checked_s = time.monotonic()
         self._context = build(settings)
-        self.certificate = own_certificate(settings)
+        self._certificate = own_certificate(settings)
+
+    @property
+    def certificate(self) -> Certificate | None:
         """The certificate that new connections present."""
+        return self._certificate
 
     def context(self) -> ssl.SSLContext:
         """Returns the context with the newest files."""
@@ -110,7 +114,7 @@ class ReloadingContext:
         except BadTlsError as failure:
             log.error("%s: the changed certificates are not used: %s", self._purpose, failure)
             return False
-        self._context, self.certificate = context, certificate
+        self._context, self._certificate = context, certificate
         log.info("%s: new connections use the changed certificates", self._purpose)
         return True
 

@@ -91,7 +91,8 @@ def librdkafka_round_trip(settings: dict[str, Any]) -> bytes | None:
 def librdkafka_failure(settings: dict[str, Any]) -> str:
     """Returns the code of the error that a client reports."""
     errors: list[Any] = []
-    client = AdminClient({**settings, "error_cb": errors.append})
+    watched: dict[str, Any] = {**settings, "error_cb": errors.append}
+    client = AdminClient(watched)
     for _ in range(int(WAIT_S * 10)):
         client.poll(0.1)
         if any(error.code() == confluent_kafka.KafkaError._AUTHENTICATION for error in errors):
@@ -114,7 +115,7 @@ async def test_librdkafka_administers_users(secured: Secured) -> None:
     settings = librdkafka(secured, "SCRAM-SHA-512", ROOT.username, ROOT.password)
 
     def work() -> None:
-        admin = AdminClient(settings)
+        admin: Any = AdminClient(settings)
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 8192)
         upsertion = UserScramCredentialUpsertion("dave", info, b"of dave", b"a salt of dave")
         admin.alter_user_scram_credentials([upsertion])["dave"].result(WAIT_S)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509 as cryptography_x509
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, load_pem_private_key, pkcs12
 
 from ottla.net.private_authority import PrivateAuthority
@@ -76,6 +77,7 @@ def test_pkcs12_stores(tmp_path: Path) -> None:
     certificate = cryptography_x509.load_pem_x509_certificate(BROKER.certificate.encode())
     authority = cryptography_x509.load_pem_x509_certificate(AUTHORITY.certificate.encode())
     key = load_pem_private_key(BROKER.key.encode(), None)
+    assert isinstance(key, EllipticCurvePrivateKey)
     store = pkcs12.serialize_key_and_certificates(
         b"broker", key, certificate, [authority], BestAvailableEncryption(PASSWORD.encode())
     )

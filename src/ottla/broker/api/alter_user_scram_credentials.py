@@ -28,7 +28,7 @@ SALT_BYTES_MAX = 1024
 
 async def handle(ctx: Context, request: AlterUserScramCredentialsRequest) -> object:
     """Checks all changes, then makes them in one transaction. Each user gets one result."""
-    changes = [*request.deletions, *request.upsertions]
+    changes: list[Any] = [*request.deletions, *request.upsertions]
     counts = Counter((each.name, each.mechanism) for each in changes)
     known = await ctx.broker.credentials.all()
     refusals: dict[str, Refused] = {}

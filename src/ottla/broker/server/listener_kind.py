@@ -6,6 +6,7 @@ import ssl
 from typing import NamedTuple, Protocol
 
 from ottla.protocol.model.listeners import SecurityProtocol
+from ottla.protocol.model.x509 import Certificate
 
 
 class TlsContexts(Protocol):
@@ -13,6 +14,11 @@ class TlsContexts(Protocol):
 
     def context(self) -> ssl.SSLContext:
         """Returns the context with the newest certificates."""
+        ...
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """The certificate that new connections get."""
         ...
 
 

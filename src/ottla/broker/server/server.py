@@ -6,7 +6,7 @@ import asyncio
 import logging
 import resource
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from ottla.broker.endpoints import ClientAddress
@@ -22,6 +22,7 @@ from ottla.broker.server.unauthenticated import UnauthenticatedConnections
 from ottla.net.tls_failures import describe_tls_failure
 from ottla.ports import Allocate
 from ottla.protocol.model.broker_config import BrokerConfig
+from ottla.protocol.model.x509 import Certificate
 
 log = logging.getLogger("ottla.server")
 
@@ -41,6 +42,7 @@ class Server:
         self._accepting: set[asyncio.Task[None]] = set()
         self._handshaking: set[asyncio.Task[None]] = set()
         self._listener: Listener | None = None
+        self._kinds: list[ListenerKind] = []
         self._serving: ServerContext
         self.accepted_count = 0
         self.turned_away_count = 0
@@ -64,11 +66,13 @@ class Server:
             unauthenticated=UnauthenticatedConnections(loop, self._limits),
         )
         self._listener = Listener(self._on_accepted, quiet_log)
+        self._kinds.append(kind)
         return host, self._listener.open(host, port, kind)
 
     def listen_also(self, host: str, port: int, kind: ListenerKind = PLAIN) -> int:
         """Listens on one more address and returns its port. Call it after `start`."""
         assert self._listener is not None, "the server was not started"
+        self._kinds.append(kind)
         return self._listener.open(host, port, kind)
 
     @property
@@ -80,6 +84,12 @@ class Server:
     def inflight_count(self) -> int:
         """Requests without a reply, over all connections."""
         return sum(connection.inflight_count for connection in self._serving.connections)
+
+    def certificates(self) -> Iterator[tuple[str, Certificate]]:
+        """Iterates over the certificates of the listeners with TLS, by the names of the listeners."""
+        for kind in self._kinds:
+            if kind.tls is not None and kind.tls.certificate is not None:
+                yield kind.name, kind.tls.certificate
 
     @property
     def unauthenticated_count(self) -> int:

@@ -41,6 +41,8 @@ async def write_and_read(bootstrap: str, security: ConnectionSecurity) -> None:
 async def test_records_pass_through_an_encrypted_listener(tmp_path: Path) -> None:
     async with running(tmp_path, SSL_ONLY, tls_properties()) as broker:
         await write_and_read(broker.bootstrap, client_security())
+        ((listener, certificate),) = broker.server.certificates()
+        assert (listener, certificate.subject) == ("SSL", "CN=broker")
 
 
 async def test_a_certificate_names_the_principal(tmp_path: Path) -> None:
