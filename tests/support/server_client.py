@@ -47,6 +47,12 @@ class StubConnection:
         self._stub = stub
         self.is_of_broker = False
 
+    def begin_read(self) -> None:
+        self._stub.is_reading = True
+
+    def end_read(self) -> None:
+        self._stub.is_reading = False
+
     def handle(self, frame: memoryview) -> Any:
         return self._stub.handle(self, frame)
 
@@ -64,6 +70,7 @@ class Stub:
         self.gates: dict[int, asyncio.Event] = {}
         self.finished_coroutines: list[int] = []
         self.shutdowns = 0
+        self.is_reading = False
 
     def connect(self, peer: str) -> StubConnection:
         return StubConnection(self)

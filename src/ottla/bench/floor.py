@@ -232,6 +232,10 @@ def serve_ottla_server(pipe: Connection) -> None:
         def connect(self, peer: str) -> Discard:
             return self
 
+        def begin_read(self) -> None: ...
+
+        def end_read(self) -> None: ...
+
         def handle(self, frame: memoryview) -> Outcome:
             return [bytes(REPLY_BYTES - 4)]
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ottla.broker.api.api import ConnectionState, Reply
+from ottla.broker.api.api import ConnectionState, Reply, RunReplies
 from ottla.broker.api.dispatch import dispatch, dispatch_run
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
-
-RunReplies = bytes | asyncio.Future[bytes]
 
 
 class BrokerRequestHandler:
@@ -34,14 +31,16 @@ class BrokerRequestHandler:
 class BrokerConnectionHandler:
     """Handles the requests of one connection.
 
-    `handle` and `handle_run` are partial functions, not methods: each of them runs for every request, and a method
-    would be one more call.
+    The functions are attributes, not methods: each of them runs for every request, and a method would be one more
+    call.
     """
 
-    __slots__ = ("_state", "handle", "handle_run")
+    __slots__ = ("_state", "begin_read", "end_read", "handle", "handle_run")
 
     def __init__(self, broker: Broker, state: ConnectionState) -> None:
         self._state = state
+        self.begin_read: Callable[[], None] = broker.context.wakeups.begin_read
+        self.end_read: Callable[[], None] = broker.context.wakeups.end_read
         self.handle: Callable[[memoryview], Reply] = partial(dispatch, broker, state)
         self.handle_run: Callable[[Sequence[memoryview], int, int], tuple[RunReplies | None, int]] = partial(
             dispatch_run, broker, state

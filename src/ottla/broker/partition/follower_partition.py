@@ -110,10 +110,15 @@ class FollowerPartition:
             return ErrorCode.none
         if log.start_offset == log.end_offset and self._begins_inside(answer.records):
             return ErrorCode.none
-        error = self._append(answer.records)
         if isinstance(log, FileLog) and not log.is_journaled:
             # Write before the next fetch is sent, so that the same packet reports the progress of this write.
-            log.writer.write_now()
+            log.writer.expect_write()
+            try:
+                error = self._append(answer.records)
+            finally:
+                log.writer.write_now()
+        else:
+            error = self._append(answer.records)
         if error is ErrorCode.none:
             self._follow_marks(answer)
             taken = log.end_offset - asked.fetch_offset
