@@ -7,7 +7,7 @@ from bisect import bisect_right
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.broker.storage.batches import BatchList
+from ottla.broker.storage.batches import NEWEST_BYTES_MAX, BatchList
 from ottla.broker.storage.epochs import LeaderEpochs
 from ottla.broker.storage.index import SparseIndex
 from ottla.broker.storage.tail_cache import ENTRY_BYTES, TailCache
@@ -57,6 +57,28 @@ def test_a_list_of_batches(
     assert [(b, e, bytes(v)) for b, e, v in tested.views_from(offset)] == [
         batch for batch in model if batch[1] > offset
     ]
+
+
+@given(sizes, st.integers(0, 60), st.integers(0, 330))
+def test_the_newest_batch_is_read_without_a_search(batches: list[tuple[int, int]], dropped: int, upto: int) -> None:
+    tested, base = BatchList(), 0
+    for count, size in batches:
+        tested.append(base, base + count, memoryview(bytes(size)))
+        base += count
+    for _ in range(min(dropped, len(batches))):
+        tested.drop_oldest(1, base, 1, 0)
+    last_base = base - batches[-1][0] if len(tested) and base <= upto else None
+    for offset in range(-1, base + 2):
+        expected = tested.read(offset, 1, upto) if offset == last_base else None
+        assert tested.newest(offset, upto) == expected
+
+
+def test_a_large_batch_is_read_as_any_other() -> None:
+    """The bound of the tail cache follows reads of large batches, also at the end of a log."""
+    for size, is_small in ((NEWEST_BYTES_MAX, True), (NEWEST_BYTES_MAX + 1, False)):
+        tested = BatchList()
+        tested.append(0, 1, memoryview(bytes(size)))
+        assert (tested.newest(0, 1) is not None) == is_small
 
 
 @given(

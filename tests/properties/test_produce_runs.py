@@ -15,6 +15,7 @@ from ottla.broker.api import produce
 from ottla.broker.api.api import ConnectionState
 from ottla.broker.api.dispatch import dispatch, dispatch_run
 from ottla.broker.partition.offset_lookups import offset_for_time
+from ottla.broker.partition.pending_reply import PendingReply
 from ottla.broker.storage import index as log_index
 from ottla.broker.storage.file_log import FileLog
 from ottla.broker.storage.index import SparseIndex
@@ -213,7 +214,7 @@ class Connection:
     async def replies(self) -> bytes:
         out = bytearray()
         for reply in self._replies:
-            if isinstance(reply, asyncio.Future):
+            if isinstance(reply, PendingReply | asyncio.Future):
                 reply = await self._bench.until(reply)
             if isinstance(reply, list):
                 whole = b"".join(reply)

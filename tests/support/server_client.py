@@ -53,6 +53,12 @@ class StubConnection:
 
     def end(self) -> None: ...
 
+    def begin_read(self) -> None:
+        self._stub.is_reading = True
+
+    def end_read(self) -> None:
+        self._stub.is_reading = False
+
     def handle(self, frame: memoryview) -> Any:
         return self._stub.handle(self, frame)
 
@@ -70,6 +76,7 @@ class Stub:
         self.gates: dict[int, asyncio.Event] = {}
         self.finished_coroutines: list[int] = []
         self.shutdowns = 0
+        self.is_reading = False
 
     def connect(self, client: ClientAddress) -> StubConnection:
         return StubConnection(self)

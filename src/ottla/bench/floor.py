@@ -238,6 +238,10 @@ def serve_ottla_server(pipe: Connection) -> None:
 
         def end(self) -> None: ...
 
+        def begin_read(self) -> None: ...
+
+        def end_read(self) -> None: ...
+
         def handle(self, frame: memoryview) -> Outcome:
             return [bytes(REPLY_BYTES - 4)]
 

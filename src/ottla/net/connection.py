@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -40,6 +41,7 @@ class _PendingRequest:
     deadline_s: float
     what: str
     reply: asyncio.Future[memoryview]
+    look: Callable[[memoryview], bool] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,16 +124,30 @@ class Connection(FrameReader):
         return len(self._waiting)
 
     def request(
-        self, api_key: int, version: int, body: Buffers, *, what: str, timeout_ms: int | None = None
+        self,
+        api_key: int,
+        version: int,
+        body: Buffers,
+        *,
+        what: str,
+        timeout_ms: int | None = None,
+        look: Callable[[memoryview], bool] | None = None,
+        reply: asyncio.Future[memoryview] | None = None,
     ) -> asyncio.Future[memoryview]:
-        """Sends a request at once. The future resolves to the reply's body, a view of a buffer of its own."""
-        reply: asyncio.Future[memoryview] = self._loop.create_future()
+        """Sends a request at once. The future resolves to the reply's body, a view of a buffer of its own.
+
+        `look` is called with the body as soon as it arrives. If it returns True, it has dealt with the reply, and the
+        future stays pending: `look` has sent another request with the same future as its `reply`.
+        """
+        if reply is None:
+            reply = self._loop.create_future()
         if self._ended is not None:
-            reply.set_exception(self._ended)
+            if not reply.done():
+                reply.set_exception(self._ended)
             return reply
         correlation_id = self._write(api_key, version, body)
         timeout_s = self._request_timeout_s if timeout_ms is None else timeout_ms / 1000
-        waiting = _PendingRequest(api_key, version, correlation_id, self._loop.time() + timeout_s, what, reply)
+        waiting = _PendingRequest(api_key, version, correlation_id, self._loop.time() + timeout_s, what, reply, look)
         self._waiting.append(waiting)
         if self._timer is None or waiting.deadline_s < self._timer.when():
             self._arm_timer(waiting.deadline_s)
@@ -217,8 +233,9 @@ class Connection(FrameReader):
         if correlation_id != waiting.correlation_id:
             raise NotKafkaError(f"a response to request {correlation_id}, expected {waiting.correlation_id}")
         self._waiting.popleft()
-        if not waiting.reply.done():
-            waiting.reply.set_result(frame[body_at:])
+        body = frame[body_at:]
+        if not waiting.reply.done() and (waiting.look is None or not waiting.look(body)):
+            waiting.reply.set_result(body)
 
     def stream_damaged(self, reason: str) -> None:
         self.end(ConnectionLostError(f"the server at {self.address} does not speak the Kafka protocol: {reason}"))

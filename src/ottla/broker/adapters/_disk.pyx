@@ -91,6 +91,8 @@ cdef enum:
     BOUNCE_BYTES_STEP = 262144
     BOUNCE_BYTES_MAX = 16777216
 
+cdef double NEGLIGIBLE_S = 0.00005
+
 cdef struct Operation:
     bint writes
     bint syncs
@@ -440,7 +442,7 @@ cdef int _grow_bounce(Bounce* bounce, size_t total, size_t alignment) noexcept n
 
 def write_all(int fd, int64_t offset, data):
     """Writes all of the bytes or raises. Blocking, without the GIL, like every call that may wait for the disk. Returns
-    how many seconds it waited: 0 if it only copied, however long it was preempted."""
+    how many seconds it waited: 0 if it only copied, however long it was preempted, or took less than 50 us."""
     cdef Py_ssize_t count = len(data)
     cdef Py_ssize_t number = 0
     cdef int error = ENOMEM
@@ -460,7 +462,9 @@ def write_all(int fd, int64_t offset, data):
             waits = ottla_waits()
             took_s = -ottla_now_s()
             error = _write_vectors(fd, vectors, <int>count, offset)
-            took_s = 0.0 if waits >= 0 and waits == ottla_waits() else took_s + ottla_now_s()
+            took_s += ottla_now_s()
+            if took_s < NEGLIGIBLE_S or (waits >= 0 and waits == ottla_waits()):
+                took_s = 0.0
     finally:
         while number > 0:
             number -= 1

@@ -132,13 +132,18 @@ class RealFile:
     def write_and_time(self, offset: int, data: Sequence[ReadOnlyBuffer]) -> float:
         """Writes the buffers and returns how many seconds the write waited for the disk; 0 if it went into the page
         cache without waiting."""
-        with self._in_use() as fd:
+        fd = self.hold()
+        try:
+            if fd < 0:
+                raise OSError(errno.EBADF, os.strerror(errno.EBADF), self._path)
             if self._alignment > 1:
                 data = [_aligned_copy([memoryview(part).cast("B") for part in data], offset, self._alignment)]
             waited_s = self._write_all(fd, offset, data)
             if self._syncs_after_write:
                 sync_descriptor(fd)
             return waited_s
+        finally:
+            self.release()
 
     def sync(self) -> None:
         with self._in_use() as fd:

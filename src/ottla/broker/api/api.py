@@ -21,9 +21,11 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.broker.partition.backlog import Backlog
+from ottla.broker.partition.pending_reply import PendingReply
+from ottla.broker.partition.session_watches import ParkedFetch
 from ottla.protocol.model.principals import ANONYMOUS, Principal
 from ottla.protocol.wire.schema import response_type
 
@@ -34,7 +36,10 @@ if TYPE_CHECKING:
 
 Buffers = list[bytes | bytearray | memoryview]
 """A reply as buffers to be sent one after another: response header and body, without the size."""
-Reply = Buffers | asyncio.Future[Buffers] | Coroutine[Any, Any, Buffers | None] | Backlog | None
+Reply = Buffers | PendingReply[Buffers] | asyncio.Future[Buffers] | Coroutine[Any, Any, Buffers | None] | Backlog | None
+
+RunReplies = bytes | Buffers | PendingReply[bytes] | PendingReply[Buffers]
+"""The replies to a run of requests: as bytes, each with its size in front, or as the buffers of a single reply."""
 
 NO_TIME = timedelta(0)
 
@@ -47,6 +52,14 @@ class Api:
     name: str
     versions: tuple[int, int]
     """The first and the last version, inclusive."""
+
+
+class ReplicaLink(ParkedFetch, Protocol):
+    """The fast path for the fetches of a follower; see `replica_fetch_fast_path`."""
+
+    def take(self, frame: memoryview) -> Buffers | PendingReply[Buffers] | None:
+        """Replies to a request, now or later, or returns None without any effect if it needs the general path."""
+        ...
 
 
 @dataclass(slots=True)
@@ -63,6 +76,8 @@ class ConnectionState:
     """The authentication of a connection of a listener with SASL."""
     client_software_name: str = "unknown"
     client_software_version: str = "unknown"
+    replica_link: ReplicaLink | None = None
+    """Serves the plain fetches of a follower."""
     waiting_fetch: Expirable | None = None
     """The parked fetch of a follower."""
     unacknowledged: int = 0

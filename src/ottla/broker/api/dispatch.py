@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ottla.broker.api import api_versions, produce
-from ottla.broker.api.api import Buffers, ConnectionState, Context, Reply
+from ottla.broker.api import api_versions, produce, replica_fetch_fast_path
+from ottla.broker.api.api import Buffers, ConnectionState, Context, Reply, RunReplies
 from ottla.broker.api.error_replies import error_reply
 from ottla.broker.api.registry import HANDLERS
 from ottla.broker.api.reply_errors import count_errors
@@ -53,11 +52,15 @@ def dispatch(broker: Broker, connection: ConnectionState, frame: memoryview) -> 
 
 def dispatch_run(
     broker: Broker, connection: ConnectionState, frames: Sequence[memoryview], at: int, count_max: int
-) -> tuple[bytes | asyncio.Future[bytes] | None, int]:
+) -> tuple[RunReplies | None, int]:
     """Handles as many of the frames from `at` on as can be handled together, at most `count_max`. Returns their
-    replies, now or later, each with its size in front, and their number. If that is 0, call `dispatch` with the first.
-    Every frame passes through here first."""
+    replies, now or later, and their number. If that is 0, call `dispatch` with the first. Every frame passes through
+    here first."""
     broker.metadata.check_lease()
+    if connection.replica_link is not None:
+        reply = replica_fetch_fast_path.take(connection, frames[at])
+        if reply is not None:
+            return reply, 1
     return produce.handle_run(broker, connection, frames, at, count_max)
 
 

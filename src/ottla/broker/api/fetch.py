@@ -16,13 +16,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ottla.broker.api import replica_fetch_fast_path as replica_turn
-from ottla.broker.api.api import Api, Buffers, Context
+from ottla.broker.api.api import Api, Buffers, ConnectionState, Context
 from ottla.broker.api.fetch_partitions import FetchEvaluator
 from ottla.broker.api.replica_fetch_fast_path import REPLY_BYTES_MAX, WATERMARK_WAIT_MS
 from ottla.broker.partition.fetch_sessions import FetchPlan, FetchSession
 from ottla.broker.partition.partition import Partition
+from ottla.broker.partition.pending_reply import PendingReply
 from ottla.broker.partition.session_watches import PartitionKey
 from ottla.broker.partition.waits import FetchWatch, ReplicaWatch
 from ottla.broker.storage.batches import Slice
@@ -36,36 +38,45 @@ from ottla.protocol.wire.fetch import (
     PartitionData,
     encode_fetch_response,
     parse_fetch_request,
-    request_of_one,
 )
+from ottla.protocol.wire.headers import parse_request_header, response_header
 from ottla.protocol.wire.produce import TopicKey
-from ottla.protocol.wire.replica_fetch import ReplicaFetchRequest
+
+if TYPE_CHECKING:
+    from ottla.broker.broker import Broker
 
 API = Api(key=1, name="Fetch", versions=(4, 18))
 
 Answer = tuple[TopicKey, PartitionData]
 
 
-def handle_raw(ctx: Context, body: memoryview) -> Buffers | asyncio.Future[Buffers] | None:
+def handle_raw(ctx: Context, body: memoryview) -> Buffers | PendingReply[Buffers] | None:
     """Serves a fetch of a consumer or a follower: at once if there is enough data, otherwise later."""
-    if ctx.version == replica_fetch.VERSION and len(body) == replica_fetch.REQUEST_BYTES:
-        reply = replica_turn.take(ctx, body, _go_on_with)
-        if reply is not None:
-            return reply
     request = parse_fetch_request(body, ctx.version)
     plan = ctx.broker.fetch_sessions.plan(request, by_topic_id=ctx.version >= TOPIC_IDS_FROM)
     if plan.error is not ErrorCode.none:
         ctx.broker.meters.note_error(API.key, plan.error)
         return [ctx.response_header, *encode_fetch_response(ctx.version, 0, plan.error, 0, [])]
+    if plan.session is not None and plan.session.watching is not None and ctx.version == replica_fetch.VERSION:
+        replica_turn.attach(ctx.broker, ctx.connection, ctx.client_id, plan.session, _go_on_with)
     return Fetch(ctx, request, plan).begin()
 
 
 def _go_on_with(
-    ctx: Context, one: ReplicaFetchRequest, session: FetchSession, future: asyncio.Future[Buffers]
+    broker: Broker,
+    connection: ConnectionState,
+    frame: memoryview,
+    session: FetchSession,
+    pending: PendingReply[Buffers],
 ) -> Fetch:
     """Continues a parked request of a follower that can no longer be handled by `replica_turn`."""
-    fetch = Fetch(ctx, request_of_one(one), FetchPlan(session, [], is_incremental=True))
-    fetch.go_on(future)
+    key, version, correlation_id, client_id, body_at = parse_request_header(frame)
+    ctx = Context(
+        broker, connection, API, version, client_id, correlation_id, response_header(key, version, correlation_id)
+    )
+    request = parse_fetch_request(frame[body_at:], version)
+    fetch = Fetch(ctx, request, FetchPlan(session, [], is_incremental=True))
+    fetch.go_on(pending)
     return fetch
 
 
@@ -77,13 +88,13 @@ class Fetch:
         "_bytes",
         "_cold",
         "_ctx",
-        "_future",
         "_has_waited",
         "_is_behind",
         "_is_hurried",
         "_is_urgent",
         "_looked_at",
         "_looking",
+        "_pending",
         "_plan",
         "_request",
         "_throttled",
@@ -100,7 +111,7 @@ class Fetch:
         self._watching = plan.session.watching if plan.session is not None else None
         self._looking = FetchEvaluator(ctx, request, self._watching)
         self._looked_at: Sequence[tuple[TopicKey, FetchPartition]] = ()
-        self._future: asyncio.Future[Buffers] | None = None
+        self._pending: PendingReply[Buffers] | None = None
         self._watched: list[Partition] = []
         self._bytes = 0
         self._is_urgent = False
@@ -111,23 +122,23 @@ class Fetch:
 
     # -- waiting ----------------------------------------------------------------------------------------------
 
-    def begin(self) -> Buffers | asyncio.Future[Buffers]:
-        """Returns the reply, or a future of it if the request waits for data or for the disk."""
+    def begin(self) -> Buffers | PendingReply[Buffers]:
+        """Returns the reply, pending if the request waits for data or for the disk."""
         answers = self._look()
         if self._is_enough():
             self._note_served(answers)
             if not self._cold:
                 return self._encode(answers)
-            self._future = asyncio.get_running_loop().create_future()
+            self._pending = PendingReply()
             self._finish_cold(answers)
-            return self._future
-        self._future = asyncio.get_running_loop().create_future()
+            return self._pending
+        self._pending = PendingReply()
         self._park()
-        return self._future
+        return self._pending
 
-    def go_on(self, future: asyncio.Future[Buffers]) -> None:
+    def go_on(self, pending: PendingReply[Buffers]) -> None:
         """Takes over a request that was parked in `replica_turn`."""
-        self._future = future
+        self._pending = pending
         self._has_waited = True
         answers = self._look()
         if self._is_enough():
@@ -138,7 +149,7 @@ class Fetch:
     @property
     def ended(self) -> bool:
         """True if the reply was sent, or never had to wait."""
-        return self._future is None or self._future.done()
+        return self._pending is None or self._pending.done()
 
     def expire(self) -> None:
         if not self.ended:
@@ -180,8 +191,8 @@ class Fetch:
             self._ctx.connection.waiting_fetch = self
             if self._is_behind:
                 self.hurry()
-        assert self._future is not None
-        self._future.add_done_callback(lambda _: self._unpark())
+        assert self._pending is not None
+        self._pending.on_end = self._unpark
 
     def _watch_all(self) -> None:
         for topic, wanted in self._looked_at:
@@ -225,8 +236,8 @@ class Fetch:
         self._note_served(answers)
         if self._cold:
             self._finish_cold(answers)
-        elif self._future is not None and not self._future.done():
-            self._future.set_result(self._encode(answers))
+        elif self._pending is not None and not self._pending.done():
+            self._pending.complete(self._encode(answers))
 
     def _finish_cold(self, answers: list[Answer]) -> None:
         """Reads records that are only on disk on a disk thread; the reply follows."""
@@ -247,14 +258,14 @@ class Fetch:
         return answers
 
     def _on_cold_read(self, task: asyncio.Task[list[Answer]]) -> None:
-        future = self._future
-        if future is None or future.done() or task.cancelled():
+        pending = self._pending
+        if pending is None or pending.done() or task.cancelled():
             return
         error = task.exception()
         if error is not None:
-            future.set_exception(error)
+            pending.fail(error)
         else:
-            future.set_result(self._encode(task.result()))
+            pending.complete(self._encode(task.result()))
 
     # -- reading ----------------------------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ from ottla.broker.api.api import Api, Buffers, ConnectionState, Context, Reply
 from ottla.broker.api.produce_in_transaction import Place, TransactionalBatches, has_transactional
 from ottla.broker.partition.batch_validation import Appended
 from ottla.broker.partition.partition import Partition
+from ottla.broker.partition.pending_reply import PendingReply
 from ottla.protocol.model.errors import ErrorCode, Refused
 from ottla.protocol.records.produce_run import ProduceRun, find_run
 from ottla.protocol.wire.produce import (
@@ -79,7 +80,7 @@ async def _ask_first(produce: Produce, in_transaction: TransactionalBatches) -> 
 
 def handle_run(
     broker: Broker, connection: ConnectionState, frames: Sequence[memoryview], at: int, count_max: int
-) -> tuple[bytes | asyncio.Future[bytes] | None, int]:
+) -> tuple[bytes | PendingReply[bytes] | None, int]:
     """Handles the frames from `at` on that can be handled together. Returns their replies, each with its size in front,
     and their number; 0 if the first frame must take the general path."""
     if broker.backlog.may_hold_back:
@@ -100,16 +101,18 @@ def handle_run(
         return None, len(run)
     watermark = partition.acknowledged_for(run.acks)
     if run.ends[-1] <= watermark:
+        if partition.watches.is_unannounced:
+            partition.watches.on_produced()
         broker.meters.produce_s[run.acks].note(broker.clock.seconds() - began_s, len(run))
         return run.replies(watermark, _NONE, partition.log.start_offset), len(run)
-    return RunWait(broker, connection, partition, run, began_s).future, len(run)
+    return RunWait(broker, connection, partition, run, began_s).pending, len(run)
 
 
 class RunWait:
     """A run that is not acknowledged yet. All of it waits for its end: it was appended together, and one group commit
     or one write makes all of it durable."""
 
-    __slots__ = ("_began_s", "_broker", "_connection", "_log_start_offset", "_partition", "_run", "future")
+    __slots__ = ("_began_s", "_broker", "_connection", "_log_start_offset", "_partition", "_run", "pending")
 
     def __init__(
         self, broker: Broker, connection: ConnectionState, partition: Partition, run: ProduceRun, began_s: float
@@ -121,15 +124,15 @@ class RunWait:
         self._run = run
         self._began_s = began_s
         self._log_start_offset = partition.log.start_offset
-        self.future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self.pending: PendingReply[bytes] = PendingReply()
         partition.when_acknowledged(run.ends[-1], self._settle, run.acks)
-        if not self.future.done():
+        if not self.pending.done():
             broker.deadlines.add(max(run.timeout_ms, 0), self)
 
     @property
     def ended(self) -> bool:
         """True once the replies were sent."""
-        return self.future.done()
+        return self.pending.done()
 
     def expire(self) -> None:
         self._answer(self._partition.acknowledged_for(self._run.acks), ErrorCode.request_timed_out)
@@ -140,14 +143,14 @@ class RunWait:
         self._answer(self._run.ends[-1] if error is _NONE else -1, error)
 
     def _answer(self, acknowledged_end: int, error: ErrorCode) -> None:
-        if self.future.done():
+        if self.pending.done():
             return
         run, broker = self._run, self._broker
         self._connection.unacknowledged -= 1
         broker.meters.produce_s[run.acks].note(broker.clock.seconds() - self._began_s, len(run))
         if error is not _NONE:
             broker.meters.note_error(API.key, error, sum(1 for end in run.ends if end > acknowledged_end))
-        self.future.set_result(run.replies(acknowledged_end, error, self._log_start_offset))
+        self.pending.complete(run.replies(acknowledged_end, error, self._log_start_offset))
 
 
 class Produce:

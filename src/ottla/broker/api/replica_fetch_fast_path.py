@@ -7,24 +7,34 @@ What `fetch` determines for any request is known here from the previous one: the
 Every other request takes the general path: another partition has changed too, the epoch differs, the histories may
 diverge, a throttle applies, the read needs the disk, or it is time to look at all partitions. A request is passed on
 before it has any effect; a parked one is handed over.
+
+The compiled version (`_replica_link.pyx`) is used where it is built. The plain Python version here is the fallback, and
+the oracle for tests of the compiled one.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from ottla.broker.api.api import Buffers, Context
+from ottla.broker.api.api import Buffers, ConnectionState
 from ottla.broker.partition.fetch_sessions import FetchSession, ReportedState, SessionPartition
 from ottla.broker.partition.partition import Partition
+from ottla.broker.partition.pending_reply import PendingReply
 from ottla.broker.partition.session_watches import PartitionKey, SessionWatches
 from ottla.broker.storage.batches import Slice
 from ottla.broker.storage.contract import ColdRead
 from ottla.machines.replication import LeaderReplication
 from ottla.protocol.wire.fetch import partition_of_one
-from ottla.protocol.wire.primitives import uuid_of
-from ottla.protocol.wire.replica_fetch import ReplicaFetchRequest, pack_answer, unpack_request
+from ottla.protocol.wire.headers import request_header, response_header
+from ottla.protocol.wire.primitives import I32, uuid_of
+from ottla.protocol.wire.replica_fetch import (
+    REQUEST_BYTES,
+    VERSION,
+    ReplicaFetchRequest,
+    pack_answer,
+    unpack_request,
+)
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
@@ -36,6 +46,7 @@ WATERMARK_WAIT_MS = 10
 """How long a follower's fetch waits for records before it delivers a new high watermark on its own. In a stream the
 next records come first, and no extra reply is sent."""
 
+FETCH_KEY = 1
 NEVER = float("inf")
 
 
@@ -47,7 +58,7 @@ class General(Protocol):
         ...
 
 
-HandOver = Callable[[Context, ReplicaFetchRequest, FetchSession, "asyncio.Future[Buffers]"], General]
+HandOver = Callable[["Broker", ConnectionState, memoryview, FetchSession, PendingReply[Buffers]], General]
 
 
 class Place(NamedTuple):
@@ -58,58 +69,88 @@ class Place(NamedTuple):
     partition: Partition
 
 
-def take(ctx: Context, body: memoryview, hand_over: HandOver) -> Buffers | asyncio.Future[Buffers] | None:
+def take(connection: ConnectionState, frame: memoryview) -> Buffers | PendingReply[Buffers] | None:
     """Handles a request, or returns None without any effect if it needs the general path."""
-    one = unpack_request(body)
-    if one is None:
-        return None
-    session = ctx.broker.fetch_sessions.find(one.session_id)
-    if session is None or session.next_epoch != one.session_epoch or not session.by_topic_id:
-        return None
-    turn = session.turn
-    if not isinstance(turn, ReplicaFastPath):
-        if session.watching is None:
-            return None
-        turn = session.turn = ReplicaFastPath(ctx.broker, session, session.watching, hand_over)
-    return turn.begin(ctx, one)
+    link = connection.replica_link
+    return None if link is None else link.take(frame)
 
 
-class ReplicaFastPath:
+def attach(
+    broker: Broker, connection: ConnectionState, client_id: str | None, session: FetchSession, hand_over: HandOver
+) -> None:
+    """Lets the following requests of a follower's session on this connection take the fast path."""
+    watching, link = session.watching, connection.replica_link
+    if watching is None or not session.by_topic_id or (link is not None and session.turn is link):
+        return
+    prefix = request_header(FETCH_KEY, VERSION, 0, client_id)
+    connection.replica_link = session.turn = ReplicaLink(broker, connection, prefix, session, watching, hand_over)
+
+
+class PlainReplicaLink:
     """The fast path of one session, for as long as it follows the same partitions. One request is in flight at a
     time."""
 
     __slots__ = (
         "_began_s",
         "_broker",
-        "_ctx",
+        "_connection",
+        "_correlation_id",
         "_due",
-        "_future",
+        "_frame",
         "_hand_over",
         "_hurry",
         "_one",
+        "_pending",
         "_place",
         "_places",
+        "_prefix",
         "_session",
         "_watching",
     )
 
-    _ctx: Context
+    _frame: memoryview
     _one: ReplicaFetchRequest
     _place: Place
 
-    def __init__(self, broker: Broker, session: FetchSession, watching: SessionWatches, hand_over: HandOver) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        connection: ConnectionState,
+        prefix: bytes,
+        session: FetchSession,
+        watching: SessionWatches,
+        hand_over: HandOver,
+    ) -> None:
         self._broker = broker
+        self._connection = connection
+        self._prefix = prefix
+        """The header of the follower's requests. The correlation id in it is ignored."""
+        self._correlation_id = 0
         self._session = session
         self._watching = watching
         self._hand_over = hand_over
         self._places: dict[tuple[bytes, int], Place] = {}
-        self._future: asyncio.Future[Buffers] | None = None
+        self._pending: PendingReply[Buffers] | None = None
         self._began_s = 0.0
         self._due = Alarm(broker, self.expire)
         self._hurry = Alarm(broker, self.expire)
 
-    def begin(self, ctx: Context, one: ReplicaFetchRequest) -> Buffers | asyncio.Future[Buffers] | None:
+    def take(self, frame: memoryview) -> Buffers | PendingReply[Buffers] | None:
         """Replies at once, parks the request, or returns None if it needs the general path."""
+        prefix, session = self._prefix, self._session
+        body_at = len(prefix)
+        if len(frame) != body_at + REQUEST_BYTES or session.turn is not self:
+            return None
+        if frame[:4] != prefix[:4] or frame[8:body_at] != prefix[8:]:
+            return None
+        one = unpack_request(frame[body_at:])
+        if one is None or one.session_id != session.session_id or one.session_epoch != session.next_epoch:
+            return None
+        if one.min_bytes != 1 or one.max_wait_ms <= 0 or one.isolation_level:
+            return None
+        return self._begin(frame, one)
+
+    def _begin(self, frame: memoryview, one: ReplicaFetchRequest) -> Buffers | PendingReply[Buffers] | None:
         place = self._places.get((one.topic_id, one.partition)) or self._learn(one)
         broker = self._broker
         now_ms = broker.clock.monotonic_ms()
@@ -121,7 +162,9 @@ class ReplicaFastPath:
             return None
         leading = partition.leading
         assert leading is not None
-        self._ctx, self._one, self._place = ctx, one, place
+        self._frame, self._one, self._place = frame, one, place
+        (self._correlation_id,) = I32.unpack_from(frame, 4)
+        broker.meters.requests[FETCH_KEY, VERSION] += 1
         self._began_s = broker.clock.seconds()
         broker.fetch_sessions.note_used(self._session, now_ms)
         place.followed.wanted = partition_of_one(one)
@@ -145,10 +188,7 @@ class ReplicaFastPath:
     def _is_plain(self, place: Place, one: ReplicaFetchRequest, now_ms: float) -> bool:
         log, watching = place.partition.log, self._watching
         return (
-            one.min_bytes == 1
-            and one.max_wait_ms > 0
-            and not one.isolation_level
-            and one.last_fetched_epoch == log.epochs.latest
+            one.last_fetched_epoch == log.epochs.latest
             and one.offset <= log.end_offset  # so the histories do not diverge
             and self._is_served(place, one)
             and _has_no_other(watching.changed, place.key)
@@ -184,17 +224,17 @@ class ReplicaFastPath:
     @property
     def ended(self) -> bool:
         """True while no request of the follower waits."""
-        return self._future is None or self._future.done()
+        return self._pending is None or self._pending.done()
 
-    def _park(self, leading: LeaderReplication) -> asyncio.Future[Buffers]:
-        future = self._future = asyncio.get_running_loop().create_future()
+    def _park(self, leading: LeaderReplication) -> PendingReply[Buffers]:
+        pending = self._pending = PendingReply[Buffers]()
         self._watching.waiting = self
-        self._ctx.connection.waiting_fetch = self
+        self._connection.waiting_fetch = self
         self._due.set(self._one.max_wait_ms, self._session.used_ms)
         self._hurry.at_ms = NEVER
         if min(leading.high_watermark, self._one.offset) > self._one.high_watermark:
             self.hurry()
-        return future
+        return pending
 
     def hurry(self) -> None:
         """Replies within a short time, to deliver a new high watermark along with records that arrive by then."""
@@ -212,11 +252,11 @@ class ReplicaFastPath:
         if found is None:
             self._go_on_generally()
         elif found.size_bytes:
-            future = self._future
-            assert future is not None
+            pending = self._pending
+            assert pending is not None
             self._stop_waiting()
             self._watching.changed.clear()
-            future.set_result(self._answer(found, has_waited=True))
+            pending.complete(self._answer(found, has_waited=True))
 
     def expire(self) -> None:
         """Replies with the data there is."""
@@ -224,13 +264,13 @@ class ReplicaFastPath:
             self._go_on_generally().expire()
 
     def _go_on_generally(self) -> General:
-        future = self._future
-        assert future is not None
+        pending = self._pending
+        assert pending is not None
         self._stop_waiting()
-        return self._hand_over(self._ctx, self._one, self._session, future)
+        return self._hand_over(self._broker, self._connection, self._frame, self._session, pending)
 
     def _stop_waiting(self) -> None:
-        self._future = None
+        self._pending = None
         self._due.at_ms = self._hurry.at_ms = NEVER
         if self._watching.waiting is self:
             self._watching.waiting = None
@@ -257,7 +297,7 @@ class ReplicaFastPath:
         broker.meters.fetch_s[True, has_waited].note(broker.clock.seconds() - self._began_s)
         body = pack_answer(self._session.session_id, topic, (index, 0, *marks), found.buffers, size_bytes)
         assert body is not None
-        return [self._ctx.response_header, *body]
+        return [response_header(FETCH_KEY, VERSION, self._correlation_id), *body]
 
 
 class Alarm:
@@ -301,3 +341,14 @@ class Alarm:
 
 def _has_no_other(changed: dict[PartitionKey, None], key: PartitionKey) -> bool:
     return not changed or (len(changed) == 1 and next(iter(changed)) == key)
+
+
+def _best_link() -> type[PlainReplicaLink]:
+    try:
+        from ottla.broker.api import _replica_link
+    except ImportError:
+        return PlainReplicaLink
+    return _replica_link.ReplicaLink
+
+
+ReplicaLink = _best_link()

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ottla.broker.api import api_versions, sasl_authenticate, sasl_handshake
-from ottla.broker.api.api import Buffers, ConnectionState, Reply
+from ottla.broker.api.api import Buffers, ConnectionState, Reply, RunReplies
 from ottla.broker.api.dispatch import dispatch, dispatch_run
 from ottla.broker.endpoints import ClientAddress
 from ottla.broker.security.certificate_principals import CertificatePrincipals
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ottla.handlers")
 
-RunReplies = bytes | asyncio.Future[bytes]
 BEFORE_AUTHENTICATION = frozenset({api_versions.API.key, sasl_handshake.API.key, sasl_authenticate.API.key})
 """The APIs that a client may use before it is authenticated."""
 
@@ -56,11 +55,22 @@ class BrokerRequestHandler:
 class BrokerConnectionHandler:
     """Handles the requests of one connection.
 
-    `handle` and `handle_run` are partial functions, not methods: each of them runs for every request, and a method
-    would be one more call. Before authentication they are others, so that the check costs nothing afterwards.
+    `handle`, `handle_run`, `begin_read` and `end_read` are attributes, not methods: each of them runs for every
+    request, and a method would be one more call. Before authentication the first two are others, so that the check
+    costs nothing afterwards.
     """
 
-    __slots__ = ("_broker", "_certificates", "_rebind", "_security", "_state", "handle", "handle_run")
+    __slots__ = (
+        "_broker",
+        "_certificates",
+        "_rebind",
+        "_security",
+        "_state",
+        "begin_read",
+        "end_read",
+        "handle",
+        "handle_run",
+    )
 
     _rebind: Callable[[bool], None]
 
@@ -75,6 +85,8 @@ class BrokerConnectionHandler:
         self._state = state
         self._security = security
         self._certificates = certificates
+        self.begin_read: Callable[[], None] = broker.context.wakeups.begin_read
+        self.end_read: Callable[[], None] = broker.context.wakeups.end_read
         self.handle: Callable[[memoryview], Reply]
         self.handle_run: Callable[[Sequence[memoryview], int, int], tuple[RunReplies | None, int]]
         self._let_in()

@@ -250,7 +250,8 @@ class Membership:
     def check_deadline(self) -> None:
         """Gives up the registration if the lease has expired. A paused process may receive requests before its timers
         fire, so this is called before every request to a leader."""
-        if self.registration is not None and not self.is_alive:
+        lease = self.lease
+        if self.registration is not None and (lease is None or not lease.is_alive(self._clock.monotonic_ms())):
             _LATE()
             self._lose()
 

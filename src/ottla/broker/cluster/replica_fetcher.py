@@ -5,6 +5,9 @@ The request is parked at the leader until there is something new. If the set of 
 fetcher asks the leader to reply at once and sends the new set with the next request: a new partition must not wait
 until an idle one has data.
 
+While records stream into one partition, a reply is applied and the next request sent as soon as the reply arrives,
+without a turn through the event loop. Everything else goes through the fetch loop.
+
 The cost of a round depends on what is new, not on what is followed: only partitions of the last reply, and those whose
 disk has made progress, can have a new position. All of them are checked periodically.
 
@@ -16,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -31,8 +35,14 @@ from ottla.net.security import NO_SECURITY, ConnectionSecurity
 from ottla.ports import Allocate, Clock
 from ottla.protocol.model.errors import ErrorCode
 from ottla.protocol.wire.fetch import FetchPartition
-from ottla.protocol.wire.fetch_client import FetchResponse, encode_fetch_request, parse_fetch_response
-from ottla.protocol.wire.primitives import MalformedRequest
+from ottla.protocol.wire.fetch_client import (
+    FetchedPartition,
+    FetchResponse,
+    encode_fetch_request,
+    parse_fetch_response,
+)
+from ottla.protocol.wire.primitives import DECODE_ERRORS, MalformedRequest
+from ottla.protocol.wire.replica_fetch import unpack_answer
 from ottla.protocol.wire.replica_wait import API_KEY as WAIT_OVER_KEY
 from ottla.reach import branch
 
@@ -47,6 +57,7 @@ log = logging.getLogger("ottla.replication")
 
 FETCH_KEY, FETCH_VERSION = 1, 18
 """All brokers of a cluster speak the versions of the same release or of the one before it."""
+WHAT = "fetching from the leader"
 CONNECT_TIMEOUT_MS = 2000
 REPLY_TIMEOUT_MS = WAIT_MS_MAX + 10_000
 RETRY_MS = 100.0
@@ -60,6 +71,24 @@ SESSION_ERRORS = frozenset(
         ErrorCode.fetch_session_topic_id_error,
     }
 )
+
+
+class PlainRounds:
+    """The rounds on one connection that are completed without the fetch loop."""
+
+    __slots__ = ("connection", "is_taken", "is_taking", "look", "reply", "session")
+
+    def __init__(self, connection: Connection, session: ReplicaSession) -> None:
+        self.connection = connection
+        self.session = session
+        self.look: Callable[[memoryview], bool] | None = None
+        """Completes a round if it can; called with each reply as it arrives."""
+        self.reply: asyncio.Future[memoryview] | None = None
+        """Resolves to the first reply that the fetch loop has to handle."""
+        self.is_taken = False
+        """That reply was applied, but there was no plain request to send after it."""
+        self.is_taking = False
+        """A reply is being applied. The next request follows at once and reports what the log has acknowledged."""
 
 
 class ReplicaFetcher:
@@ -98,6 +127,7 @@ class ReplicaFetcher:
         self._are_lags_known = False
         self._changed = asyncio.Event()
         self._waits_at_leader = False
+        self._rounds: PlainRounds | None = None
         self.connection: Connection | None = None
         self._reports = SyncedReports(clock, self.member)
         self._task: asyncio.Task[None] | None = None
@@ -142,7 +172,8 @@ class ReplicaFetcher:
         key = _key_of(partition)
         self._touched[key] = None
         self._reports.note(key, partition)
-        self._reports.send_soon()
+        if self._rounds is None or not self._rounds.is_taking:
+            self._reports.send_soon()
 
     def on_in_sync(self, partition: Partition) -> None:
         """Ends the throttling of a partition that has joined the ISR."""
@@ -180,15 +211,20 @@ class ReplicaFetcher:
         """Sends requests until a new connection is needed."""
         session = ReplicaSession(*self.member)
         self._reports.start_over()
+        rounds = self._rounds = PlainRounds(connection, session)
+        rounds.look = partial(self._take_at_once, rounds)
         while True:
             body = self._next_plain_request(session) or self._next_request(session)
             if body is None:
                 await self._changed.wait()
                 continue
-            reply = connection.request(FETCH_KEY, FETCH_VERSION, [body], what="fetching from the leader")
-            self._reports.repeat_all(self._followed)
-            self._reports.send()
-            response = parse_fetch_response(await self._answered(reply), FETCH_VERSION)
+            rounds.is_taken = False
+            rounds.reply = connection.request(FETCH_KEY, FETCH_VERSION, [body], what=WHAT, look=rounds.look)
+            self._report()
+            answer = await self._answered(rounds.reply)
+            if rounds.is_taken:
+                continue
+            response = parse_fetch_response(answer, FETCH_VERSION)
             if ErrorCode(response.error) in SESSION_ERRORS:
                 session.reset()
                 continue
@@ -200,6 +236,39 @@ class ReplicaFetcher:
                 await self._catch_up.end_round(
                     self._followed, _size_of(response), self._unthrottled_lag_bytes(), self._clock.monotonic_ms()
                 )
+
+    def _take_at_once(self, rounds: PlainRounds, answer: memoryview) -> bool:
+        """Applies a reply and sends the next request, if both are plain. Returns False if the fetch loop has to
+        continue; `rounds.is_taken` then says whether the reply was applied."""
+        if self._changed.is_set() or not self._are_lags_known or self.lane.waits_for_disk:
+            return False
+        try:
+            one = unpack_answer(answer)
+        except (*DECODE_ERRORS, MalformedRequest):
+            return False
+        if one is None or not one[0]:
+            return False
+        session_id, topic_id, marks, records = one
+        session = rounds.session
+        self._waits_at_leader, rounds.is_taking = False, True
+        try:
+            session.on_reply(session_id)
+            self._take_one(session.asked, topic_id, FetchedPartition(*marks, None, -1, records))
+        finally:
+            rounds.is_taking = False
+        body = self._next_plain_request(session)
+        if body is None:
+            rounds.is_taken = True
+            self._reports.send_soon()
+            return False
+        self._waits_at_leader = True
+        rounds.connection.request(FETCH_KEY, FETCH_VERSION, [body], what=WHAT, look=rounds.look, reply=rounds.reply)
+        self._report()
+        return True
+
+    def _report(self) -> None:
+        self._reports.repeat_all(self._followed)
+        self._reports.send()
 
     def _next_plain_request(self, session: ReplicaSession) -> bytes | None:
         """Returns the same as `_next_request` for the case that only one partition may have a new position, which is
@@ -289,18 +358,21 @@ class ReplicaFetcher:
             if not isinstance(topic, UUID):
                 continue
             for answer in answers:
-                key = (topic, answer.partition)
-                self._touched[key] = None
-                partition = self._followed.get(key)
-                if partition is None or partition.following is None or key not in asked:
-                    continue
-                if self._throttles.is_follower_throttled(partition):
-                    self._throttles.on_fetched(len(answer.records))
-                error = partition.following.take(asked[key], answer)
-                if error is not ErrorCode.none:
-                    self._on_error(key, partition.following, error, answer.log_start_offset)
-                elif partition.following.lag.is_lagging != self.lane.waits_for_disk:
-                    self._change_lane(partition)
+                self._take_one(asked, topic, answer)
+
+    def _take_one(self, asked: Mapping[Key, FetchPartition], topic: UUID, answer: FetchedPartition) -> None:
+        key = (topic, answer.partition)
+        self._touched[key] = None
+        partition, wanted = self._followed.get(key), asked.get(key)
+        if partition is None or partition.following is None or wanted is None:
+            return
+        if self._throttles.is_follower_throttled(partition):
+            self._throttles.on_fetched(len(answer.records))
+        error = partition.following.take(wanted, answer)
+        if error is not ErrorCode.none:
+            self._on_error(key, partition.following, error, answer.log_start_offset)
+        elif partition.following.lag.is_lagging != self.lane.waits_for_disk:
+            self._change_lane(partition)
 
     def _throttle(self, key: Key) -> None:
         """Excludes a partition until the throttle allows more. The throttle may also be removed in the meantime."""

@@ -78,6 +78,7 @@ class MeteredLease:
     def __init__(self, lease: Lease, metered: MeteredCoordination) -> None:
         self._lease = lease
         self._metered = metered
+        self.is_alive = lease.is_alive
 
     @property
     def id(self) -> LeaseId:
@@ -94,9 +95,6 @@ class MeteredLease:
     @property
     def lost(self) -> bool:
         return self._lease.lost
-
-    def is_alive(self, now_ms: float) -> bool:
-        return self._lease.is_alive(now_ms)
 
     async def renew(self) -> bool:
         return await self._metered.timed("renew_lease", self._lease.renew())

@@ -111,10 +111,15 @@ class FollowerPartition:
         is_empty = log.start_offset == log.end_offset or log.end_offset <= answer.log_start_offset
         if is_empty and self._begins_inside(answer.records):
             return ErrorCode.none
-        error = self._append(answer.records)
         if isinstance(log, FileLog) and not log.is_journaled:
             # Write before the next fetch is sent, so that the same packet reports the progress of this write.
-            log.writer.write_now()
+            log.writer.expect_write()
+            try:
+                error = self._append(answer.records)
+            finally:
+                log.writer.write_now()
+        else:
+            error = self._append(answer.records)
         if error is ErrorCode.none:
             self._follow_marks(answer)
             taken = log.end_offset - asked.fetch_offset

@@ -208,7 +208,7 @@ class Partition:
         traffic.batches_in += len(run)
         traffic.records_in += run.record_count
         traffic.bytes_in += run.size_bytes
-        self._on_produced(run.size_bytes)
+        self._on_produced(run.size_bytes, is_awaited=run.acks == ALL)
         return True
 
     def refusal_for(self, acks: int) -> Refused | None:
@@ -327,13 +327,17 @@ class Partition:
             self._on_replica_acknowledged()
             self.watches.wake_replicas()
 
-    def _on_produced(self, size_bytes: int) -> None:
-        """Adds produced records to the backlog and notifies followers."""
+    def _on_produced(self, size_bytes: int, *, is_awaited: bool = False) -> None:
+        """Adds produced records to the backlog and notifies followers. If the caller is about to wait for the
+        followers, `when_acknowledged` notifies them."""
         if self.log.end_offset > self.high_watermark:
             self.backlog.add(self.log.end_offset, size_bytes)
         if self.leading is not None:
             self._on_replica_acknowledged()
-            self.watches.on_produced()
+            if is_awaited:
+                self.watches.is_unannounced = True
+            else:
+                self.watches.on_produced()
 
     # -- events of the log ------------------------------------------------------------------------------------
 

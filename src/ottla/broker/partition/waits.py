@@ -5,12 +5,15 @@ One timer serves all deadlines, however many requests wait.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from ottla.ports import Clock, Timer
 from ottla.protocol.model.errors import ErrorCode
+
+log = logging.getLogger("ottla.partition")
 
 LATER_MS = 3.0
 
@@ -106,23 +109,40 @@ class Deadlines:
 
 
 class Wakeups:
-    """Collects woken fetches over one iteration of the event loop: a group commit that touches twelve partitions wakes
-    a reader of all of them once."""
+    """Collects woken fetches: a group commit that touches twelve partitions wakes a reader of all of them once.
 
-    __slots__ = ("_clock", "_later", "_scheduled", "_woken")
+    They are collected over the requests of one read from a connection, or else over one iteration of the event loop.
+    """
+
+    __slots__ = ("_clock", "_is_reading", "_later", "_scheduled", "_woken")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self._is_reading = False
         self._woken: dict[int, Callable[[], None]] = {}
         self._later: dict[int, Callable[[], None]] = {}
         self._scheduled = False
 
+    def begin_read(self) -> None:
+        """Collects until `end_read`, which the caller guarantees to call before the event loop continues."""
+        self._is_reading = True
+
+    def end_read(self) -> None:
+        """Wakes the fetches that were collected since `begin_read`. A fetch that fails does not concern the connection
+        that was read from."""
+        self._is_reading = False
+        if self._woken:
+            try:
+                self._run()
+            except Exception:
+                log.exception("a fetch that was woken has failed")
+
     def wake(self, key: int, look_again: Callable[[], None]) -> None:
-        """Wakes a fetch in the next iteration of the event loop."""
+        """Wakes a fetch at the end of the read, or in the next iteration of the event loop."""
         self._woken[key] = look_again
         if self._later:
             self._later.pop(key, None)
-        if not self._scheduled:
+        if not self._is_reading and not self._scheduled:
             self._scheduled = True
             self._clock.call_soon(self._run)
 

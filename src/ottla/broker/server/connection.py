@@ -19,6 +19,7 @@ from typing import cast
 
 from ottla.broker.endpoints import ClientAddress
 from ottla.broker.partition.backlog import Backlog
+from ottla.broker.partition.pending_reply import PendingReply
 from ottla.broker.server.frames import FRAME_BYTES_MIN, LARGE_FRAME_BYTES, FrameAssembler
 from ottla.broker.server.memory_share import PRODUCE_KEY, MemoryShare
 from ottla.broker.server.plain_sockets import plain_descriptor_of
@@ -44,12 +45,18 @@ Slot = Buffers | RunReplies | Later | asyncio.Task[Buffers | None]
 
 
 class Connection(asyncio.BufferedProtocol):
-    """The protocol of one client connection."""
+    """The protocol of one client connection.
+
+    It is large because it is one state machine: the callbacks of the transport, of the broker's replies, of the memory
+    and of the backlog all stop and continue the same queue of requests.
+    """
 
     __slots__ = (
         "_assembler",
         "_backlog",
+        "_begin_read",
         "_descriptor",
+        "_end_read",
         "_handle_request",
         "_handle_run",
         "_handler",
@@ -77,6 +84,7 @@ class Connection(asyncio.BufferedProtocol):
         self._serving = serving
         self._is_plain = is_plain
         self._handler = handler = serving.handler.connect(client)
+        self._begin_read, self._end_read = handler.begin_read, handler.end_read
         self._handle_request = handler.handle
         self._handle_run = handler.handle_run
         self._assembler = FrameAssembler(serving.receive_memory, serving.limits.frame_bytes_max)
@@ -147,7 +155,11 @@ class Connection(asyncio.BufferedProtocol):
                     bytes_max = min(GATHERED_BYTES_MAX, self._memory.spare_bytes - uncounted)
                     frames += assembler.read_on(self._descriptor, bytes_max)
                     may_have_more = False
-                self._handle_all(frames)
+                self._begin_read()
+                try:
+                    self._handle_all(frames)
+                finally:
+                    self._end_read()
         if assembler.refusal is not None:
             self._refuse("frame", assembler.refusal)
             return
@@ -178,7 +190,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._writer.on_lost()
         for outcome, _, _ in self._slots:
-            if isinstance(outcome, asyncio.Future) and outcome not in self._serving.coroutines:
+            if isinstance(outcome, PendingReply | asyncio.Future) and outcome not in self._serving.coroutines:
                 outcome.cancel()
         self._slots.clear()
         self._inflight = 0
@@ -215,13 +227,14 @@ class Connection(asyncio.BufferedProtocol):
                     return
                 taken = 1
             elif run is not None:
-                if not isinstance(run, bytes):
-                    run.add_done_callback(self._on_reply_ready)
-                    self._add_slot(run, 0, taken)
+                if isinstance(run, PendingReply):
+                    self._add_pending(run, 0, taken)
                 elif self._slots:
                     self._add_slot(run, 0, taken)
-                else:
+                elif isinstance(run, bytes):
                     writer.put_replies(run)
+                else:
+                    writer.put_reply(run)
             at += taken
 
     def _handle(self, frame: memoryview) -> bool:
@@ -247,6 +260,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def _wait_for(self, outcome: Later | AsyncReply, frame: memoryview) -> None:
         frame_bytes = len(frame)
+        if isinstance(outcome, PendingReply):
+            self._share.count(frame_bytes)
+            self._add_pending(outcome, frame_bytes, 1)
+            return
         reply: Slot
         if not isinstance(outcome, asyncio.Future):
             self._stops |= _COROUTINE
@@ -260,6 +277,13 @@ class Connection(asyncio.BufferedProtocol):
                 frame_bytes = 0  # its records are in the log, and count in the backlog
         self._share.count(frame_bytes)
         self._add_slot(reply, frame_bytes, 1)
+
+    def _add_pending(self, pending: PendingReply[Buffers] | PendingReply[bytes], frame_bytes: int, count: int) -> None:
+        self._add_slot(pending, frame_bytes, count)
+        if not pending.done():
+            pending.when_ready(self._on_pending_ready)
+        elif self._slots[0][0] is pending:
+            self._send_ready()
 
     def _add_slot(self, outcome: Slot, frame_bytes: int, count: int) -> None:
         self._slots.append((outcome, frame_bytes, count))
@@ -322,6 +346,15 @@ class Connection(asyncio.BufferedProtocol):
         if self._slots and self._slots[0][0] is reply:
             self._drain()
 
+    def _on_pending_ready(self, reply: object) -> None:
+        """Sends ready replies if this is the first in the queue. Its caller is in the middle of something: requests
+        that waited for these replies are handled in the next iteration of the event loop."""
+        if self._slots and self._slots[0][0] is reply:
+            self._send_ready()
+            self._writer.flush()
+            if self._pending or (self._is_stopping and not self._slots):
+                self._serving.loop.call_soon(self._go_on)
+
     def _on_coroutine_done(self, task: asyncio.Task[Buffers | None]) -> None:
         self._serving.coroutines.discard(task)
         if self._writer.is_closed:
@@ -332,11 +365,16 @@ class Connection(asyncio.BufferedProtocol):
         self._drain()
 
     def _drain(self) -> None:
-        """Sends the replies at the head of the queue, as far as they are ready and the client accepts them."""
+        """Sends the replies that are ready and continues with the requests that waited for them."""
+        self._send_ready()
+        self._go_on()
+
+    def _send_ready(self) -> None:
+        """Queues the replies at the head of the queue, as far as they are ready and the client accepts them."""
         slots, writer = self._slots, self._writer
         while slots and not self._stops & _WRITING and not writer.is_closed:
             outcome, frame_bytes, count = slots[0]
-            if isinstance(outcome, asyncio.Future):
+            if isinstance(outcome, PendingReply | asyncio.Future):
                 if not outcome.done():
                     break
                 try:
@@ -356,7 +394,6 @@ class Connection(asyncio.BufferedProtocol):
                 writer.put_reply(reply)
         if self._stops & _INFLIGHT and self._inflight <= self._serving.limits.inflight_max * 3 // 4:
             self._stops &= ~_INFLIGHT
-        self._go_on()
 
     # Shutdown
 

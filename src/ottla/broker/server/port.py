@@ -11,14 +11,15 @@ from typing import Protocol
 
 from ottla.broker.endpoints import ClientAddress
 from ottla.broker.partition.backlog import Backlog
+from ottla.broker.partition.pending_reply import PendingReply
 from ottla.ports import ReadOnlyBuffer
 
 Buffers = list[ReadOnlyBuffer]
-Later = asyncio.Future[Buffers]
+Later = asyncio.Future[Buffers] | PendingReply[Buffers]
 AsyncReply = Coroutine[object, None, Buffers | None]
 Outcome = Buffers | Later | AsyncReply | Backlog | None
-RunReplies = bytes | asyncio.Future[bytes]
-"""The replies to a run of requests, each with its size in front."""
+RunReplies = bytes | Buffers | PendingReply[bytes] | PendingReply[Buffers]
+"""The replies to a run of requests: as bytes, each with its size in front, or as the buffers of a single reply."""
 
 
 class ConnectionHandler(Protocol):
@@ -37,6 +38,14 @@ class ConnectionHandler(Protocol):
     @property
     def is_of_broker(self) -> bool:
         """Whether another broker replicates through this connection. Its requests never wait for memory."""
+        ...
+
+    def begin_read(self) -> None:
+        """Called before the frames of one read are handled."""
+        ...
+
+    def end_read(self) -> None:
+        """Called after the frames of one read were handled, whatever happened to them."""
         ...
 
     def handle(self, frame: memoryview, /) -> Outcome:

@@ -8,6 +8,8 @@ from typing import NamedTuple
 from ottla.protocol.records.produce_run import BatchRun
 
 TRIM_AFTER = 512
+NEWEST_BYTES_MAX = 64 * 1024
+"""A read of less than this at the end of the log does not count for the bound of the tail cache."""
 _GONE = memoryview(b"")
 
 
@@ -133,6 +135,15 @@ class BatchList:
         fits = at < limit and (at == index or size_ends[at] == before + max_bytes)
         stop = at + 1 if fits else at
         return Slice(self._views[index:stop], size_ends[stop - 1] - before, ends[stop - 1])
+
+    def newest(self, offset: int, upto: int) -> Slice | None:
+        """Returns what `read` returns if the last batch is small and begins at the offset, otherwise None. This is the
+        case of a reader that has caught up, without a search."""
+        bases, ends = self._bases, self._ends
+        if self._head >= len(bases) or bases[-1] != offset or ends[-1] > upto:
+            return None
+        view = self._views[-1]
+        return Slice([view], len(view), ends[-1]) if len(view) <= NEWEST_BYTES_MAX else None
 
     def views_from(self, offset: int) -> list[tuple[int, int, memoryview]]:
         """Returns (base, end, batch) of every batch that ends above `offset`."""

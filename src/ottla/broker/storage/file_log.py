@@ -289,6 +289,9 @@ class FileLog:
     # -- reads ------------------------------------------------------------------------------------------------
 
     def read(self, offset: int, max_bytes: int, upto: int, *, keeps_empty: bool = True) -> Slice | ColdRead | Refused:
+        newest = self.writer.tail.newest(offset, upto)
+        if newest is not None:
+            return newest
         while offset < upto:
             if self.writer.tail.covers(offset):
                 return self.shared.tail.read(self.writer, offset, max_bytes, upto)

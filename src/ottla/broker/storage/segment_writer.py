@@ -114,6 +114,10 @@ class SegmentWriter:
             self._is_due = True
             self._shared.turns.this_turn(self)
 
+    def expect_write(self) -> None:
+        """Schedules no write of the batches that are appended next: the caller calls `write_now` after them."""
+        self._is_due = True
+
     def on_journaled(self, end_offset: int) -> None:
         """Notes that the journal has everything below the offset."""
         self.journaled_end = end_offset

@@ -238,11 +238,12 @@ class LeaderReplication:
         return follower.broker_epoch if joins else None
 
     def _advance(self) -> bool:
-        if not self.has_enough_in_sync or self._has_eligible:
-            if self._acknowledged_end > self.high_watermark:
-                _HELD()
-            return False
         least = self._acknowledged_end
+        if least <= self.high_watermark:
+            return False
+        if not self.has_enough_in_sync or self._has_eligible:
+            _HELD()
+            return False
         for members in (self.isr, self.proposed or ()):
             for member in members:
                 if member != self._me:

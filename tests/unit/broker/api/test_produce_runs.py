@@ -7,11 +7,13 @@ import struct
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import cast
 
 import pytest
 
 from ottla.broker.api.api import ConnectionState
 from ottla.broker.api.dispatch import dispatch_run
+from ottla.broker.partition.pending_reply import PendingReply
 from ottla.broker.server.port import RunReplies
 from ottla.broker.server.server import Server
 from ottla.broker.storage import segment_writer
@@ -49,12 +51,12 @@ def results_of(replies: bytes) -> list[tuple[int, int, int]]:
 
 async def waiting_run(
     bench: BrokerBench, count: int, timeout_ms: int = 5000, value: bytes = b"value"
-) -> asyncio.Future[bytes]:
+) -> PendingReply[bytes]:
     frames = frames_of(bench, count, timeout_ms, value)
     replies, taken = dispatch_run(bench.broker, ConnectionState("test"), frames, 0, 1000)
     assert taken == count
-    assert isinstance(replies, asyncio.Future)
-    return replies
+    assert isinstance(replies, PendingReply)
+    return cast(PendingReply[bytes], replies)
 
 
 async def test_a_run_waits_for_the_journal() -> None:
@@ -173,7 +175,7 @@ class RunStub(Stub):
     def __init__(self) -> None:
         super().__init__()
         self.runs: list[list[int]] = []
-        self.waiting: list[tuple[asyncio.Future[bytes], bytes]] = []
+        self.waiting: list[tuple[PendingReply[bytes], bytes]] = []
 
     def handle_run(self, frames: Sequence[memoryview], at: int, count_max: int) -> tuple[RunReplies | None, int]:
         taken = []
@@ -189,14 +191,13 @@ class RunStub(Stub):
         replies = b"".join(struct.pack(">i", 8) + bytes(frame[:8]) for frame in taken)
         if bytes(taken[0][8:9]) != b"L":
             return replies, len(taken)
-        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self.waiting.append((future, replies))
-        return future, len(taken)
+        pending = PendingReply[bytes]()
+        self.waiting.append((pending, replies))
+        return pending, len(taken)
 
     def complete_runs(self) -> None:
-        for future, replies in self.waiting:
-            if not future.done():
-                future.set_result(replies)
+        for pending, replies in self.waiting:
+            pending.complete(replies)
         self.waiting.clear()
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from ottla.broker.api import replica_fetch_fast_path as replica_turn
+from ottla.broker.api.api import ConnectionState
 from ottla.broker.partition.partition import Partition
 from ottla.protocol.model.errors import ErrorCode
 from ottla.protocol.wire.fetch import FetchPartition
@@ -110,8 +111,12 @@ def _conversation(seed: int) -> list[tuple[int, Answer]]:
         return bench.run(talk())
 
 
+@pytest.mark.parametrize("link_type", [replica_turn.ReplicaLink, replica_turn.PlainReplicaLink])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_as_the_general_way(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_as_the_general_way(
+    seed: int, link_type: type[replica_turn.PlainReplicaLink], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replica_turn, "ReplicaLink", link_type)
     taken = 0
     original = replica_turn.take
 
@@ -139,10 +144,10 @@ def test_a_stream_of_records_takes_the_short_way(monkeypatch: pytest.MonkeyPatch
     left = 0
     original = replica_turn.take
 
-    def counting(*args: Any) -> Any:
+    def counting(connection: ConnectionState, frame: memoryview) -> Any:
         nonlocal left
-        reply = original(*args)
-        left += reply is None
+        reply = original(connection, frame)
+        left += reply is None and bytes(frame[:2]) == b"\x00\x01"
         return reply
 
     with SimWorld(1) as world:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import inspect
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import fields, is_dataclass
 from datetime import timedelta
@@ -41,7 +41,7 @@ def produce_frame(*batches: bytes, acks: int = -1, topic: str = "t") -> bytearra
 
 async def send(caller: Caller, frame: bytearray) -> None:
     reply: Any = dispatch(caller.broker, caller.connection, memoryview(frame))
-    if asyncio.isfuture(reply):
+    if inspect.isawaitable(reply):
         await reply
 
 
@@ -82,7 +82,7 @@ async def test_a_run_counts_as_its_requests(caller: Caller) -> None:
     meters, found = caller.broker.meters, traffic(caller)
     assert meters.requests[PRODUCE, 9] == 5
     assert acked(meters) == 1, "it is not acknowledged yet"
-    assert asyncio.isfuture(reply)
+    assert inspect.isawaitable(reply)
     await reply
     assert acked(meters) == 5
     assert (found.batches_in, found.records_in) == (5, 11)
@@ -96,7 +96,7 @@ async def test_acks_are_told_apart(caller: Caller, acks: int) -> None:
     frames = [memoryview(produce_frame(batch(1, now_ms), acks=acks))]
     reply, taken = dispatch_run(caller.broker, caller.connection, frames, 0, 32)
     assert taken == 1
-    if reply is not None and asyncio.isfuture(reply):
+    if reply is not None and inspect.isawaitable(reply):
         await reply
     counts = {each: found.count for each, found in caller.broker.meters.produce_s.items()}
     assert counts == {**dict.fromkeys((-1, 0, 1), 0), acks: 2}
@@ -133,7 +133,7 @@ async def test_what_readers_take(caller: Caller) -> None:
 
 async def test_a_long_poll_is_told_apart(caller: Caller) -> None:
     reply: Any = dispatch(caller.broker, caller.connection, memoryview(fetch_frame(0, wait_ms=30_000)))
-    assert asyncio.isfuture(reply)
+    assert inspect.isawaitable(reply)
     await caller.produce("t", records=3)
     await reply
     meters = caller.broker.meters
@@ -144,7 +144,7 @@ async def test_a_long_poll_is_told_apart(caller: Caller) -> None:
 async def test_a_look_that_finds_too_little_is_no_traffic(caller: Caller) -> None:
     await caller.produce("t", records=3)
     reply: Any = dispatch(caller.broker, caller.connection, memoryview(fetch_frame(0, wait_ms=30_000, min_bytes=120)))
-    assert asyncio.isfuture(reply)
+    assert inspect.isawaitable(reply)
     assert traffic(caller).by_consumers.records == 0
     await caller.produce("t", records=3)
     await reply

@@ -113,3 +113,30 @@ def test_a_reader_is_woken_once_a_turn(times: int) -> None:
     wakeups.wake(1, lambda: woken.append("again"))
     clock.run_until_idle()
     assert woken == ["one", "two", "again"]
+
+
+def test_fetches_are_woken_at_the_end_of_a_read_without_the_event_loop() -> None:
+    clock = SimClock()
+    wakeups = Wakeups(clock)
+    woken: list[str] = []
+    wakeups.begin_read()
+    wakeups.wake(1, lambda: woken.append("one"))
+    wakeups.wake(1, lambda: woken.append("one"))
+    assert woken == []
+    wakeups.end_read()
+    assert woken == ["one"]
+    wakeups.wake(2, lambda: woken.append("two"))
+    assert woken == ["one"]
+    clock.advance(0)
+    assert woken == ["one", "two"]
+
+
+def test_a_fetch_that_fails_does_not_fail_the_read(caplog: pytest.LogCaptureFixture) -> None:
+    def fail() -> None:
+        raise ValueError("a bug")
+
+    wakeups = Wakeups(SimClock())
+    wakeups.begin_read()
+    wakeups.wake(1, fail)
+    wakeups.end_read()
+    assert "has failed" in caplog.text

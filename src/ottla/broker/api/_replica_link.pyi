@@ -1,0 +1,3 @@
+from ottla.broker.api.replica_fetch_fast_path import PlainReplicaLink
+
+class ReplicaLink(PlainReplicaLink): ...
