@@ -246,7 +246,7 @@ class ClusterMetadata(MembershipEvents):
 
     def _tick(self) -> None:
         try:
-            self._roles.check_isrs()
+            self._roles.unsettled.check()
             self._clean_up.check()
             self._roles.check_damage()
         finally:
