@@ -31,7 +31,7 @@ _CONFLICT = branch("an ISR change conflicts", __name__)
 log = logging.getLogger("ottla.replication")
 
 RETRY_MS = 200.0
-BATCH_MAX = 100
+BATCH_MAX = 500
 """Maximum number of partitions in one commit."""
 
 
