@@ -13,6 +13,7 @@ from ottla.bench.growth.cluster import BUSY, REPLICAS, WAIT_S, GrownCluster, idl
 from ottla.bench.latencies import percentiles
 from ottla.bench.pipeline import Load, LoadResult, drive
 from ottla.bench.processes import Worker, cpu_seconds
+from ottla.bench.quotients import rate
 from ottla.bench.results import Row
 from ottla.bench.throughput import Content, cpu_s_per_gb
 
@@ -111,7 +112,7 @@ def core_share(cluster: GrownCluster, seconds: float) -> float:
     before, begin = [cpu_seconds(pid) for pid in pids], time.perf_counter()
     time.sleep(seconds)
     elapsed_s = time.perf_counter() - begin
-    return max(cpu_seconds(pid) - earlier for pid, earlier in zip(pids, before, strict=True)) / elapsed_s
+    return rate(max(cpu_seconds(pid) - earlier for pid, earlier in zip(pids, before, strict=True)), elapsed_s)
 
 
 def loaded(cluster: GrownCluster, pace: Pace) -> dict[str, float]:

@@ -63,6 +63,8 @@ class Partition:
     """A replica of a partition on this broker, in whichever role.
 
     `waits` holds the produce requests that wait for acknowledgements, `watches` the fetches that wait for changes.
+
+    It is large because requests, the log and the cluster code all meet here: each has a method for each of its events.
     """
 
     def __init__(
