@@ -150,7 +150,7 @@ class TopicPlacement:
         image, spread = self._membership.image, topic.spread or []
         for index in sorted(indexes):
             found = image.partition(PartitionKey(topic.id, index))
-            is_known = index < len(spread) and spread[index].index == index
+            is_known = index < len(spread) and spread[index].partition == index
             partition = topic.partition(index)
             if found is None or not is_known or self._is_hosted(found) != (partition is not None):
                 return False

@@ -18,6 +18,8 @@ from ottla.broker.cluster.roles import PartitionRoles
 from ottla.broker.partition.follower_partition import FollowerPartition
 from ottla.broker.partition.partition import Partition
 from ottla.client.producer.producer import Producer
+from ottla.machines.controller.image_changes import ImageChanges
+from ottla.machines.controller.state import PartitionKey
 from ottla.net.apis import open_connection
 from ottla.net.connection import Address
 from ottla.protocol.model.errors import ErrorCode
@@ -85,6 +87,22 @@ def test_idle_partitions_are_not_looked_at(bench: ClusterBench, monkeypatch: pyt
     ]
     bench.world.run_for(30)
     assert [calls.count for calls in counted] == [0, 0, 0, 0]
+
+
+def test_a_change_of_one_partition_is_not_applied_to_the_others(
+    bench: ClusterBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.run(bench.create(QUIET, partitions=QUIET_COUNT, ottla_durability="memory"))
+    for index in range(QUIET_COUNT):
+        bench.until_in_sync(QUIET, index)
+    bench.world.run_for(1)
+    taken = Calls(monkeypatch, PartitionRoles, "take")
+    found = bench.broker(1).topics.get(QUIET)
+    assert found is not None
+    touched = ImageChanges(partitions={PartitionKey(found.id, 7)})
+    bench.cluster(1).on_touched(touched)
+    assert taken.count == 1
+    assert [layout.replicas for layout in found.layouts][7] == bench.partition(1, QUIET, 7).placement.replicas
 
 
 class Session:
