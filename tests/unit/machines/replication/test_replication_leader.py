@@ -347,3 +347,79 @@ def test_no_more_in_sync_than_there_are_replicas_can_be_demanded() -> None:
     assert machine.has_enough_in_sync
     machine.on_isr_stored({1: 10})
     assert not machine.has_enough_in_sync
+
+
+# -- settled partitions ----------------------------------------------------------------------------------------------
+
+
+def settled(isr: Mapping[int, int] | None = None) -> tuple[LeaderReplication, list[str]]:
+    machine, events = leader(isr), list[str]()
+    machine.on_unsettled = lambda: events.append("unsettled")
+    for member in REGISTERED if isr is None else isr:
+        if member != 1:
+            catch_up(machine, member, 100)
+    assert machine.settle(0.0)
+    return machine, events
+
+
+def test_it_is_not_settled_before_every_member_has_everything() -> None:
+    machine = leader()
+    assert not machine.settle(0.0)
+    catch_up(machine, 2, 100)
+    assert not machine.settle(0.0)
+    catch_up(machine, 3, 99)
+    assert not machine.settle(0.0)
+    catch_up(machine, 3, 100)
+    assert machine.settle(0.0)
+
+
+def test_it_is_not_settled_while_a_change_of_the_isr_is_open() -> None:
+    machine, _ = settled()
+    machine.on_isr_sent({1: 10, 2: 20})
+    assert not machine.settle(0.0)
+    machine.on_isr_stored({1: 10, 2: 20})
+    assert machine.settle(2 * LAG_MS)
+
+
+def test_it_is_not_settled_while_another_replica_may_join() -> None:
+    machine, events = settled({1: 10, 2: 20})
+    catch_up(machine, 3, 100, 500.0)
+    assert events == ["unsettled"]
+    assert not machine.settle(500.0 + LAG_MS)
+    assert machine.settle(501.0 + LAG_MS)  # it has been silent for too long
+
+
+def test_a_member_of_another_incarnation_unsettles_it() -> None:
+    machine, events = settled()
+    machine.on_fetched(2, 21, 100, 0.0)
+    assert events == ["unsettled"]
+    assert not machine.settle(0.0)
+
+
+def test_an_append_unsettles_it_once() -> None:
+    machine, events = settled()
+    machine.on_own_progress(100, 100)
+    assert events == []
+    machine.on_own_progress(101, 101)
+    machine.on_own_progress(102, 102)
+    assert events == ["unsettled"]
+    assert not machine.settle(0.0)
+
+
+def test_a_follower_that_was_idle_but_alive_has_all_its_time_after_an_append() -> None:
+    machine, _ = settled()
+    now_ms = 100 * LAG_MS
+    machine.on_unsettled = lambda: machine.on_follower_alive(2, 20, now_ms - 500.0)
+    machine.on_own_progress(101, 101)
+    # The third broker was last heard of long before.
+    assert machine.next_isr(REGISTERED, now_ms) == {1: 10, 2: 20}
+    assert machine.next_isr(REGISTERED, now_ms + LAG_MS) == {1: 10}
+
+
+def test_only_a_member_of_the_isr_was_caught_up_when_its_session_was_heard() -> None:
+    machine, _ = settled({1: 10, 2: 20})
+    machine.on_fetched(3, 30, 50, 0.0)
+    machine.on_follower_alive(3, 30, 5000.0)
+    machine.on_follower_alive(2, 19, 5000.0)
+    machine.on_own_progress(101, 101)
+    assert machine.next_isr(REGISTERED, 5000.0) == {1: 10}
