@@ -15,7 +15,7 @@ SPARK_TESTS := $(wildcard tests/spark)
 # Two at a time, whatever the machine has: brokers and clients of one test are processes of their own.
 PARALLEL := -n 2
 
-.PHONY: help setup demo test test-fast test-real test-spark prepare simulate siege mutate mutation-map check check-style check-types bench \
+.PHONY: help setup demo test test-fast test-real test-spark prepare simulate siege nightly mutate mutation-map check check-style check-types bench \
 	bench-append-stream bench-failover bench-kafka bench-saturation docs docs-site clean
 
 help:
@@ -24,6 +24,7 @@ help:
 	@echo "make test    every test; 'make test-fast' leaves out real clients and killed processes"
 	@echo "make simulate SEEDS=1000   whole clusters under seeded faults, on virtual time; also FROM=0, WORKERS=cores"
 	@echo "make siege   real brokers under kills, pauses, cuts and failing disks for MINUTES=60; then the check of all that clients saw"
+	@echo "make nightly a siege in each shape, an hour each, and campaigns of each simulation; the report is build/nightly/report.md; also MINUTES=, SEEDS="
 	@echo "make mutate SAMPLE=50   plants bugs in the modules that protect data and reports those that no test notices; also MODULE=, SEED="
 	@echo "make check   style, types, import rules and tidiness"
 	@echo "make bench   throughput, latency and cost against the floor of this machine; write-ahead logs beside Apache Kafka"
@@ -80,6 +81,12 @@ MINUTES ?= 5
 siege: setup
 	$(BIN)/python scripts/prepare_coordination.py
 	$(BIN)/python -m tests.processes.siege --minutes $(MINUTES)
+
+# Fourteen shapes of an hour each by default; MINUTES is that of each siege here.
+nightly: MINUTES = 60
+nightly: SEEDS = 2000
+nightly: prepare
+	$(BIN)/python -m tests.processes.nightly --minutes $(MINUTES) --seeds $(SEEDS) $(foreach shape,$(SHAPE),--shape $(shape))
 
 # A record of calls, made once, says which tests reach a function: 'make mutation-map'. Without it more tests are run.
 SAMPLE ?= 50

@@ -37,6 +37,7 @@ def prepare_etcd() -> str:
         raise LookupError("etcd is not on the path; this script can fetch it only on a Debian system")
     if os.geteuid() == 0:
         run("apt-get", "-qq", "update")
+    CACHE.mkdir(exist_ok=True)  # dpkg-deb creates only the last directory of a path
     with tempfile.TemporaryDirectory() as directory, contextlib.chdir(directory):
         run("apt-get", "-qq", "download", "etcd-server")
         (package,) = Path(directory).glob("etcd-server*.deb")

@@ -38,7 +38,7 @@ def history_of(**processes: str) -> History:
     return history
 
 
-def anomalies(*, writer: str = WRITER, reader: str = READER, final: str = FINAL) -> set[Anomaly]:
+def anomalies(*, writer: str = WRITER, reader: str = READER, final: str = FINAL) -> set[str]:
     return set(check(history_of(writer=writer, reader=reader, final=final)).counts)
 
 

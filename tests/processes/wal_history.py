@@ -8,6 +8,8 @@ place agrees with the operation's result, and that no operation precedes one tha
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -49,7 +51,8 @@ class Place:
 def violations(history: Sequence[Operation], log: Sequence[tuple[int, bytes]]) -> list[str]:
     """Returns descriptions of the violations. `log` is everything that a reader found at the end."""
     at = {value: offset for offset, value in log}
-    found = [f"{value!r} is in the log twice" for value in at if sum(value == each for _, each in log) > 1]
+    counts = Counter(value for _, value in log)
+    found = [f"{value!r} is in the log twice" for value, count in counts.items() if count > 1]
     by_value = {operation.value: operation for operation in history if operation.kind == "append"}
     found += [f"{value!r} is in the log, and nobody wrote it" for value in at if value not in by_value]
     places: list[Place] = []
@@ -138,11 +141,13 @@ def _epochs(history: Sequence[Operation], at: dict[bytes, int]) -> Iterator[str]
     for before, after in pairwise(fences):
         if after.epoch <= before.epoch:
             yield f"the fence at {after.offset} has the epoch {after.epoch}, that at {before.offset} {before.epoch}"
+    offsets = [fence.offset for fence in fences]
     for operation in history:
         if operation.kind != "append" or operation.value not in at:
             continue
         offset = at[operation.value]
-        last = next((fence for fence in reversed(fences) if fence.offset < offset), None)
+        count = bisect_left(offsets, offset)
+        last = fences[count - 1] if count else None
         # A fence whose reply was lost may be in between; it has a later epoch than the last known one.
         if last is not None and operation.epoch < last.epoch:
             yield f"{operation.value!r} of epoch {operation.epoch} is at {offset}, behind the fence of {last.epoch}"

@@ -45,6 +45,12 @@ class LoadPlan:
         return tuple(f"producer-{number}" for number in range(1, len(self.acks) + 1))
 
     @property
+    def flush_s(self) -> float:
+        """How long the slowest disk takes to write and sync the segments of all partitions. Until that is done, no
+        space of its journal is released."""
+        return 2 * self.partitions * self.sync_ms * self.slow_follower / 1000
+
+    @property
     def waits_for_all(self) -> bool:
         return set(self.acks) == {-1}
 

@@ -37,6 +37,7 @@ from ottla.sim.hosts import SimHost
 from tests.simulation.cluster_clients import METADATA_AGE_MS, started
 from tests.simulation.cluster_plan import CONSUMERS, OPERATOR, PRODUCERS, ClusterPlan, PlannedTopic, RunOptions
 from tests.simulation.cluster_run import PROPERTIES, ClusterRun
+from tests.simulation.transactions_anomalies import check_anomalies
 from tests.simulation.transactions_checks import TransactionChecks
 from tests.simulation.transactions_clients import ClientWorker
 from tests.simulation.transactions_history import Outcome, TransactionHistory, Truth
@@ -178,6 +179,9 @@ class TransactionsRun(ClusterRun):
         if self.checks.losses:
             raise Violation("losses", f"nothing here may be lost: {self.checks.losses}")
         self.transactions.check(self.truth)
+        check_anomalies(
+            self.transactions, self.truth, {name: level == "read_committed" for name, level in READERS.items()}
+        )
 
     # -- readers ---------------------------------------------------------------------------------------------------
 

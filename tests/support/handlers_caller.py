@@ -61,6 +61,11 @@ class MemoryCatalog:
     def put_dynamic_configs(self, configs: Mapping[str, str]) -> None:
         self.state.dynamic_configs = dict(configs)
 
+    def change_entries(self, puts: Mapping[str, bytes], deletes: Iterable[str] = ()) -> None:
+        for key in deletes:
+            self.state.entries.pop(key, None)
+        self.state.entries.update(puts)
+
     def reserve_producer_ids(self, count: int) -> int:
         self.state.next_producer_id += count
         return self.state.next_producer_id - count

@@ -14,6 +14,7 @@ from typing import Any, ParamSpec
 
 import uvloop
 
+from ottla.broker.endpoints import ClientAddress
 from ottla.broker.server.port import RunReplies
 from ottla.broker.server.server import Server
 from ottla.protocol.model.broker_config import BrokerConfig, parse_broker_config
@@ -47,6 +48,11 @@ class StubConnection:
         self._stub = stub
         self.is_of_broker = False
 
+    def begin(self, transport: asyncio.BaseTransport, rebind: Callable[[bool], None]) -> bool:
+        return True
+
+    def end(self) -> None: ...
+
     def handle(self, frame: memoryview) -> Any:
         return self._stub.handle(self, frame)
 
@@ -65,7 +71,7 @@ class Stub:
         self.finished_coroutines: list[int] = []
         self.shutdowns = 0
 
-    def connect(self, peer: str) -> StubConnection:
+    def connect(self, client: ClientAddress) -> StubConnection:
         return StubConnection(self)
 
     def handle_run(self, frames: Sequence[memoryview], at: int, count_max: int) -> tuple[RunReplies | None, int]:

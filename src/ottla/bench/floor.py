@@ -220,6 +220,7 @@ def serve_ottla_server(pipe: Connection) -> None:
 
     import uvloop
 
+    from ottla.broker.endpoints import ClientAddress
     from ottla.broker.server.port import Outcome
     from ottla.broker.server.server import Server
     from ottla.protocol.model.broker_config import BrokerConfig, parse_broker_config
@@ -229,8 +230,13 @@ def serve_ottla_server(pipe: Connection) -> None:
 
         is_of_broker = False
 
-        def connect(self, peer: str) -> Discard:
+        def connect(self, client: ClientAddress) -> Discard:
             return self
+
+        def begin(self, transport: asyncio.BaseTransport, rebind: Callable[[bool], None]) -> bool:
+            return True
+
+        def end(self) -> None: ...
 
         def handle(self, frame: memoryview) -> Outcome:
             return [bytes(REPLY_BYTES - 4)]

@@ -18,6 +18,7 @@ from ottla.broker.adapters.kernel import is_memory_file_system
 from ottla.broker.adapters.lock import DirectoryLock
 from ottla.broker.adapters.volatile import VolatileDisk
 from ottla.broker.api.request_handler import BrokerRequestHandler
+from ottla.broker.app_listeners import BadSettingsError, PreparedListeners, prepare_listeners
 from ottla.broker.broker import Broker
 from ottla.broker.context import BrokerContext
 from ottla.broker.endpoints import Endpoint
@@ -30,10 +31,12 @@ from ottla.broker.storage.tail_cache import TailCache
 from ottla.broker.topics.log_store import LogStore
 from ottla.coordination.port import Coordination
 from ottla.coordination.store_factory import BadCoordinationError
-from ottla.protocol.model.broker_config import BROKER_CONFIGS, BrokerConfig, parse_broker_config
+from ottla.protocol.model.broker_config import BROKER_CONFIGS, BrokerConfig, find_key, parse_broker_config
 from ottla.protocol.model.durability import Durability
 from ottla.protocol.model.errors import Refused
 from ottla.protocol.model.foreign_settings import notices
+from ottla.protocol.model.listeners import ListenerAddress, ListenerTable, SecurityProtocol
+from ottla.protocol.sasl.scram import HASHES
 
 if TYPE_CHECKING:
     from ottla.broker.metrics.service import MetricsService
@@ -41,22 +44,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ottla")
 
+DEFAULT_HOST = "127.0.0.1"
 RECEIVE_POOL_BYTES = 16 * 1024 * 1024
 STOP_GRACE_S = 10.0
-
-
-class BadSettingsError(Exception):
-    """A setting is unknown or has an invalid value. The message is written for a person."""
-
-
-@dataclass(frozen=True, slots=True)
-class InterBrokerSettings:
-    """The listener for other brokers, if it is separate from the one for clients."""
-
-    host: str
-    port: int
-    advertised_host: str | None = None
-    advertised_port: int | None = None
 
 
 @dataclass(slots=True)
@@ -64,7 +54,7 @@ class BrokerSettings:
     """The settings of a broker process."""
 
     data_dir: str
-    host: str = "127.0.0.1"
+    host: str = DEFAULT_HOST
     port: int = 9092
     storage: Durability | None = None
     """The durability of topics that do not set one."""
@@ -75,7 +65,19 @@ class BrokerSettings:
     """With `volatile`: a file whose content makes disk operations fail while the broker runs."""
     advertised_host: str | None = None
     advertised_port: int | None = None
-    inter_broker: InterBrokerSettings | None = None
+    listeners: ListenerTable = field(default_factory=ListenerTable)
+    """The names, protocols and addresses of the listeners. The address of the one for clients is given by `host`,
+    `port`, `advertised_host` and `advertised_port`."""
+
+    def all_listeners(self) -> list[ListenerAddress]:
+        """Returns every listener with its address, that for clients first."""
+        client = self.listeners.client._replace(
+            host=self.host,
+            port=self.port,
+            advertised_host=self.advertised_host,
+            advertised_port=self.advertised_port,
+        )
+        return [client, *self.listeners.others]
 
 
 class RunningBroker:
@@ -160,13 +162,13 @@ async def start_broker(settings: BrokerSettings) -> RunningBroker:
     metrics: MetricsService | None = None
     try:
         # Before recovery, which consumes the record of a clean shutdown: a port in use must not cost that record.
-        check_address(settings.host, settings.port)
-        if settings.inter_broker is not None:
-            check_address(settings.inter_broker.host, settings.inter_broker.port)
+        for listener in settings.all_listeners():
+            check_address(listener.host or DEFAULT_HOST, listener.port or 0)
+        listeners = prepare_listeners(settings.all_listeners(), settings.listeners.inter_broker, config)
         metrics = _metrics(config)
         disk = _disk(settings, loop, data_dir)
         compose = _compose if config.coordination is None else _compose_in_cluster
-        running = await compose(settings, config, disk, data_dir, lock)
+        running = await compose(settings, config, disk, data_dir, lock, listeners)
         if metrics is not None:
             metrics.start(running.broker, running.server)
             running.metrics = metrics
@@ -192,18 +194,24 @@ def _metrics(config: BrokerConfig) -> MetricsService | None:
 
 
 async def _compose(
-    settings: BrokerSettings, config: BrokerConfig, disk: RealDisk | VolatileDisk, data_dir: str, lock: DirectoryLock
+    settings: BrokerSettings,
+    config: BrokerConfig,
+    disk: RealDisk | VolatileDisk,
+    data_dir: str,
+    lock: DirectoryLock,
+    listeners: PreparedListeners,
 ) -> RunningBroker:
     clock = RealClock(asyncio.get_running_loop())
     identity = open_data_directory(disk.files, data_dir, node_id=config.node_id)
     context = _context(config, disk, clock, data_dir, identity)
+    context.peer_security = listeners.peer_security
     catalog = SqliteCatalog(os.path.join(data_dir, "catalog.db"), cluster_id=identity.cluster_id)
     metadata = StandaloneMetadata(context, catalog)
     broker = Broker(context, metadata)
     metadata.recover()
     broker.start()
     try:
-        server = await _listen(settings, broker)
+        server = await _listen(settings, broker, listeners)
         append_stream = await _listen_to_writers(settings, broker)
     except (OSError, BadSettingsError):
         broker.abandon()
@@ -215,7 +223,12 @@ async def _compose(
 
 
 async def _compose_in_cluster(
-    settings: BrokerSettings, config: BrokerConfig, disk: RealDisk | VolatileDisk, data_dir: str, lock: DirectoryLock
+    settings: BrokerSettings,
+    config: BrokerConfig,
+    disk: RealDisk | VolatileDisk,
+    data_dir: str,
+    lock: DirectoryLock,
+    listeners: PreparedListeners,
 ) -> RunningBroker:
     from ottla.broker.app_cluster import ClusterStart  # a single broker stays small without it
 
@@ -227,8 +240,10 @@ async def _compose_in_cluster(
         raise BadSettingsError(str(failure)) from failure
     try:
         identity = open_data_directory(disk.files, data_dir, node_id=config.node_id, cluster_id=start.cluster_id)
-        broker = await start.recover(_context(config, disk, clock, data_dir, identity))
-        server = await _listen(settings, broker)
+        context = _context(config, disk, clock, data_dir, identity)
+        context.peer_security = listeners.peer_security
+        broker = await start.recover(context)
+        server = await _listen(settings, broker, listeners)
         append_stream = await _listen_to_writers(settings, broker)
         await start.join(identity.directory_id.hex, loses_pages=settings.disk == "volatile")
     except BaseException as failure:
@@ -257,16 +272,35 @@ def _context(
     return BrokerContext(config, shared, store, data_dir)
 
 
-async def _listen(settings: BrokerSettings, broker: Broker) -> Server:
+async def _listen(settings: BrokerSettings, broker: Broker, listeners: PreparedListeners) -> Server:
     endpoints = broker.context.endpoints
-    server = Server(BrokerRequestHandler(broker), broker.config, broker.context.shared.receive)
-    host, port = await server.start(settings.host, settings.port)
-    endpoints.clients = Endpoint(settings.advertised_host or _reachable(host), settings.advertised_port or port)
-    internal = settings.inter_broker
-    if internal is not None:
-        host, port = internal.host, server.listen_also(internal.host, internal.port)
-        endpoints.brokers = Endpoint(internal.advertised_host or _reachable(host), internal.advertised_port or port)
+    server = Server(BrokerRequestHandler(broker, listeners.securities), broker.config, broker.context.shared.receive)
+    await _ensure_own_logins(broker, listeners)
+    client, *others = settings.all_listeners()
+    host = client.host or DEFAULT_HOST
+    _, port = await server.start(host, client.port or 0, listeners.kinds[client.name])
+    endpoints.clients = endpoints.by_listener[client.name] = _advertised(client, port)
+    for listener in others:
+        port = server.listen_also(listener.host or DEFAULT_HOST, listener.port or 0, listeners.kinds[listener.name])
+        endpoints.by_listener[listener.name] = _advertised(listener, port)
+    internal = endpoints.by_listener[settings.listeners.inter_broker]
+    endpoints.brokers = None if internal == endpoints.clients else internal
     return server
+
+
+async def _ensure_own_logins(broker: Broker, listeners: PreparedListeners) -> None:
+    """Creates the credentials of this broker's own logins, if there are none yet."""
+    for security in listeners.securities.values():
+        logins = {} if security.sasl is None else security.sasl.logins
+        for mechanism, (name, password) in logins.items():
+            if mechanism in HASHES:
+                await broker.credentials.ensure(name, mechanism, password)
+
+
+def _advertised(listener: ListenerAddress, port: int) -> Endpoint:
+    return Endpoint(
+        listener.advertised_host or _reachable(listener.host or DEFAULT_HOST), listener.advertised_port or port
+    )
 
 
 async def _listen_to_writers(settings: BrokerSettings, broker: Broker) -> AppendStreamServer | None:
@@ -274,6 +308,12 @@ async def _listen_to_writers(settings: BrokerSettings, broker: Broker) -> Append
     port = broker.config.wal_port
     if port is None:
         return None
+    secured = [each.name for each in settings.listeners.all() if each.protocol is not SecurityProtocol.PLAINTEXT]
+    if secured:
+        raise BadSettingsError(
+            "ottla.wal.port is set, but the append stream has neither encryption nor authentication, so it would be a "
+            f"way around the listener {secured[0]}; remove ottla.wal.port"
+        )
     try:
         from ottla.broker.wal_service.server import AppendStreamServer  # a broker without it stays small
     except ImportError as failure:
@@ -292,7 +332,7 @@ async def _listen_to_writers(settings: BrokerSettings, broker: Broker) -> Append
 
 
 def _warned(running: RunningBroker, settings: BrokerSettings, data_dir: str) -> RunningBroker:
-    foreign = [name for name in settings.properties if name not in BROKER_CONFIGS]
+    foreign = [name for name in settings.properties if find_key(name) is None]
     running.warnings.extend(notices(foreign, BROKER_CONFIGS))
     if is_memory_file_system(data_dir) and settings.storage is not Durability.MEMORY:
         running.warnings.append(

@@ -93,6 +93,7 @@ class ClusterStart:
             rack=config.broker_rack,
             wal_port=endpoints.wal_port,
             inter_broker=endpoints.brokers,
+            endpoints=tuple((name, *address) for name, address in endpoints.by_listener.items()),
             clean_shutdown_epoch=self._clean_epoch,
             damaged=self._cluster.damaged_classes(),
         )

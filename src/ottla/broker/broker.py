@@ -14,6 +14,7 @@ from ottla.broker.partition.partition import Partition
 from ottla.broker.partition.transaction_verification import NoVerification, Verifier
 from ottla.broker.partition.waits import Deadlines
 from ottla.broker.request_meters import RequestMeters
+from ottla.broker.security.credentials import ScramCredentials
 from ottla.broker.topics.housekeeping import Housekeeping
 from ottla.broker.topics.topics import Topic
 from ottla.broker.traffic import Traffic
@@ -36,6 +37,7 @@ class Broker:
     def __init__(self, context: BrokerContext, metadata: Metadata) -> None:
         self.context = context
         self.metadata = metadata
+        self.credentials = ScramCredentials(metadata.entries)
         self.clock = context.clock
         self.topics = context.topics
         self.backlog = context.backlog
@@ -50,7 +52,7 @@ class Broker:
         self.meters = RequestMeters()
         self.stopping = False
         self.producer_ids = ProducerIds(metadata.reserve_producer_ids)
-        peers = PeerAddresses(context.node_id, metadata.peer_address)
+        peers = PeerAddresses(context.node_id, metadata.peer_address, context.peer_security)
         self.transactions = Transactions(context, metadata, self.producer_ids)
         self._coordinators_verify = CoordinatorVerifier(context.topics, self.transactions, peers)
         is_verified = context.config.transaction_partition_verification_enable

@@ -19,6 +19,7 @@ from ottla.broker.storage.log_resources import LogResources
 from ottla.broker.topics.log_store import LogStore
 from ottla.broker.topics.topic_events import TopicEvents
 from ottla.broker.topics.topics import Topics
+from ottla.net.security import NO_SECURITY
 from ottla.ports import Clock
 from ottla.protocol.model.broker_config import BrokerConfig
 
@@ -46,10 +47,17 @@ class BrokerContext:
         self.clock: Clock = shared.clock
         self.node_id = config.node_id
         self.endpoints = AdvertisedEndpoints()
+        self.peer_security = NO_SECURITY
+        """How this broker connects to others."""
         self.topics = Topics()
         self.events = TopicEvents()
         self.wakeups = Wakeups(self.clock)
-        self.backlog = Backlog(self.clock, config.unacknowledged_max_bytes, lambda: shared.tail.is_filling)
+        self.backlog = Backlog(
+            self.clock,
+            config.unacknowledged_max_bytes,
+            lambda: shared.tail.is_filling,
+            lambda: float(self.config.replica_lag_time_max_ms),
+        )
         self.throttles = ReplicationThrottles(self.clock, config)
 
     def partitions(self) -> Iterator[Partition]:

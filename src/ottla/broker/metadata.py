@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ottla.broker.endpoints import Endpoint, Node
 from ottla.broker.partition.partition import Partition
+from ottla.broker.security.credentials import Entries
 from ottla.broker.topics.topic_admin import TopicAdmin
 from ottla.protocol.model.errors import Refused
 from ottla.protocol.model.ids import TopicId
@@ -75,14 +76,20 @@ class Metadata(Protocol):
         ...
 
     @property
+    def entries(self) -> Entries:
+        """Stores other entries, such as credentials."""
+        ...
+
+    @property
     def brokers_may_join(self) -> bool:
         """Whether there can be more brokers later than there are now."""
         ...
 
     # -- brokers and topics -----------------------------------------------------------------------------------
 
-    def nodes(self) -> list[Node]:
-        """Returns the live brokers."""
+    def nodes(self, listener: str | None = None) -> list[Node]:
+        """Returns the live brokers, each with its address at the named listener. Brokers without that listener are left
+        out. Without a name, every broker has the address of its first listener for clients."""
         ...
 
     def peer_address(self, broker_id: int) -> Endpoint | None:

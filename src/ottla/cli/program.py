@@ -6,11 +6,13 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ottla import __version__
+from ottla.cli.client_security import choose_file
 from ottla.cli.failures import FAILURE, INTERRUPTED, report, want_debug
 
 MODULES = {
@@ -20,11 +22,14 @@ MODULES = {
     "topics": "topics",
     "groups": "groups.commands",
     "transactions": "transactions.commands",
+    "users": "users",
+    "certs": "certs",
     "wal": "wal.commands",
     "produce": "records.produce",
     "consume": "records.consume",
     "log": "log.commands",
     "doctor": "doctor.commands",
+    "tune": "tune.commands",
     "bench": "bench",
     "connect": "connect.commands",
     "dlq": "records.dlq",
@@ -63,10 +68,21 @@ def options(
     _: Annotated[
         bool, typer.Option("--version", "-V", is_eager=True, callback=_print_version, help="Print the version.")
     ] = False,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help="A file with Kafka's client properties (security.protocol, sasl.*, ssl.*) for connections to brokers; "
+            "also the variable OTTLA_CONFIG.",
+            exists=True,
+            dir_okay=False,
+        ),
+    ] = None,
 ) -> None:
     """Applies the options that precede a command."""
     if debug:
         want_debug()
+    if config is not None:
+        choose_file(config)
 
 
 def version() -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ottla.cli.client_security import client_security
 from ottla.cli.failures import CommandError
 from ottla.cli.number_options import INT16_MAX, INT32_MAX, check_count_or_default
 from ottla.cli.output import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, count_text, print_json, print_table, run, size_text
@@ -88,7 +89,7 @@ def create(
         from ottla.client import Admin
         from ottla.client.errors import TopicExistsError
 
-        async with Admin(bootstrap, client_id="ottla-cli") as admin:
+        async with Admin(bootstrap, client_id="ottla-cli", security=client_security()) as admin:
             created = True
             try:
                 await admin.create_topic(
@@ -123,7 +124,7 @@ def list_topics(
     from ottla.client.admin.descriptions import TopicListing
 
     async def work() -> list[TopicListing]:
-        async with Admin(bootstrap, client_id="ottla-cli") as admin:
+        async with Admin(bootstrap, client_id="ottla-cli", security=client_security()) as admin:
             return await admin.list_topics(internal=internal)
 
     listing = run(work())
@@ -147,7 +148,7 @@ def describe(
     from ottla.client import Admin
 
     async def work() -> tuple[TopicDescription, list[ConfigEntry]]:
-        async with Admin(bootstrap, client_id="ottla-cli") as admin:
+        async with Admin(bootstrap, client_id="ottla-cli", security=client_security()) as admin:
             return await admin.describe_topic(name), await admin.describe_configs(name)
 
     description, configs = run(work())
@@ -202,7 +203,7 @@ def alter(
     async def work() -> TopicDescription:
         from ottla.client import Admin
 
-        async with Admin(bootstrap, client_id="ottla-cli") as admin:
+        async with Admin(bootstrap, client_id="ottla-cli", security=client_security()) as admin:
             if changes or resets:
                 await admin.alter_configs(name, set_values=changes, delete=resets)
             if partitions is not None:
@@ -232,7 +233,7 @@ def delete(
 
         deleted: list[str] = []
         failures: list[str] = []
-        async with Admin(bootstrap, client_id="ottla-cli") as admin:
+        async with Admin(bootstrap, client_id="ottla-cli", security=client_security()) as admin:
             for name in names:
                 try:
                     await admin.delete_topic(name)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ottla.client.consumer.list_offsets import OffsetAndTimestamp
     from ottla.client.consumer.types import ConsumerRecord, TopicPartition
     from ottla.client.errors import (
+        AuthenticationFailedError,
         BrokerRefusedError,
         BufferFullError,
         ClientClosedError,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from ottla.client.groups.offsets import OffsetAndMetadata
     from ottla.client.producer.deliveries import RecordMetadata, TablePart
     from ottla.client.producer.producer import Producer
+    from ottla.client.security import BadClientPropertiesError, ConnectionSecurity, SaslLogin, security_from
     from ottla.client.sync import SyncAdmin, SyncConsumer, SyncProducer, SyncTransaction
     from ottla.client.transactions.prepared_transactions import PreparedTransaction, PreparedTransactions
     from ottla.client.transactions.transaction import Transaction
@@ -59,12 +61,15 @@ if TYPE_CHECKING:
 __all__ = [
     "HIGH_WATERMARK",
     "Admin",
+    "AuthenticationFailedError",
+    "BadClientPropertiesError",
     "BrokerRefusedError",
     "BufferFullError",
     "ClientClosedError",
     "ClientError",
     "CommitFailedError",
     "ConnectionLostError",
+    "ConnectionSecurity",
     "Consumer",
     "ConsumerRecord",
     "CorruptBatchError",
@@ -85,6 +90,7 @@ __all__ = [
     "RecordMetadata",
     "RecordTooLargeError",
     "RequestTimedOutError",
+    "SaslLogin",
     "SequenceLostError",
     "SerializationError",
     "SyncAdmin",
@@ -102,6 +108,7 @@ __all__ = [
     "UnknownTopicError",
     "UnknownTransactionalIdError",
     "UnsupportedByBrokerError",
+    "security_from",
 ]
 
 _MODULES = {
@@ -150,6 +157,11 @@ _MODULES = {
     "UnknownTopicError": "errors",
     "UnknownTransactionalIdError": "errors",
     "UnsupportedByBrokerError": "errors",
+    "AuthenticationFailedError": "errors",
+    "BadClientPropertiesError": "security",
+    "ConnectionSecurity": "security",
+    "SaslLogin": "security",
+    "security_from": "security",
 }
 
 

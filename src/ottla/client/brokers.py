@@ -11,10 +11,11 @@ import random
 from collections.abc import Iterable, Sequence
 
 from ottla import __version__
-from ottla.client.errors import ClientClosedError, ClientError, NoBrokerError
+from ottla.client.errors import AuthenticationFailedError, ClientClosedError, ClientError, NoBrokerError
 from ottla.net.apis import open_connection
 from ottla.net.backoff import Backoff
 from ottla.net.connection import Address, Connection
+from ottla.net.security import NO_SECURITY, ConnectionSecurity
 from ottla.protocol.model.addresses import split_address
 
 DEFAULT_PORT = 9092
@@ -53,7 +54,9 @@ class Brokers:
         client_id: str,
         connect_timeout_ms: int,
         request_timeout_ms: int,
+        security: ConnectionSecurity = NO_SECURITY,
     ) -> None:
+        self._security = security
         self._bootstrap = parse_bootstrap(bootstrap_servers)
         self._client_id = client_id
         self._connect_timeout_ms = connect_timeout_ms
@@ -150,10 +153,11 @@ class Brokers:
                 software_version=__version__,
                 connect_timeout_ms=self._connect_timeout_ms,
                 request_timeout_ms=self._request_timeout_ms,
+                security=self._security,
             )
         except (ClientError, OSError) as cause:
             self._not_before_s[address] = loop.time() + backoff.next_s()
-            if isinstance(cause, NoBrokerError):
+            if isinstance(cause, NoBrokerError | AuthenticationFailedError):
                 raise
             raise NoBrokerError(f"no broker answered at {address}: {str(cause) or 'timed out'}") from cause
         backoff.reset()

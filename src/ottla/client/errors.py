@@ -11,6 +11,7 @@ Each message is a sentence for a person: what happened, where, and what to do ne
 from __future__ import annotations
 
 from ottla.net.errors import (
+    AuthenticationFailedError,
     ClientError,
     ConnectionLostError,
     NoBrokerError,
@@ -21,6 +22,7 @@ from ottla.net.errors import (
 from ottla.protocol.model.errors import ErrorCode
 
 __all__ = [
+    "AuthenticationFailedError",
     "BrokerRefusedError",
     "BufferFullError",
     "ClientClosedError",

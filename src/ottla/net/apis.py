@@ -15,6 +15,7 @@ from typing import Any, get_args
 
 from ottla.net.connection import Connection
 from ottla.net.errors import ConnectionLostError, UnsupportedByBrokerError
+from ottla.net.security import NO_SECURITY, ConnectionSecurity
 from ottla.protocol.wire.primitives import MalformedRequest
 from ottla.protocol.wire.schema import decode, encode, request_type, response_type
 
@@ -58,6 +59,8 @@ ELECT_LEADERS = ClientApi(43, "ElectLeaders", (2, 2))
 INCREMENTAL_ALTER_CONFIGS = ClientApi(44, "IncrementalAlterConfigs", (1, 1))
 ALTER_PARTITION_REASSIGNMENTS = ClientApi(45, "AlterPartitionReassignments", (0, 1))
 LIST_PARTITION_REASSIGNMENTS = ClientApi(46, "ListPartitionReassignments", (0, 0))
+DESCRIBE_USER_SCRAM_CREDENTIALS = ClientApi(50, "DescribeUserScramCredentials", (0, 0))
+ALTER_USER_SCRAM_CREDENTIALS = ClientApi(51, "AlterUserScramCredentials", (0, 0))
 OFFSET_DELETE = ClientApi(47, "OffsetDelete", (0, 0))
 DESCRIBE_CLUSTER = ClientApi(60, "DescribeCluster", (0, 1))
 DESCRIBE_PRODUCERS = ClientApi(61, "DescribeProducers", (0, 0))
@@ -149,11 +152,21 @@ async def negotiate(connection: Connection, software_version: str) -> None:
 
 
 async def open_connection(
-    address: Any, *, client_id: str, software_version: str, connect_timeout_ms: int, request_timeout_ms: int
+    address: Any,
+    *,
+    client_id: str,
+    software_version: str,
+    connect_timeout_ms: int,
+    request_timeout_ms: int,
+    security: ConnectionSecurity = NO_SECURITY,
 ) -> Connection:
-    """Opens a connection and negotiates API versions."""
+    """Opens a connection, authenticates, and negotiates API versions."""
     connection = await Connection.open(
-        address, client_id=client_id, timeout_ms=connect_timeout_ms, request_timeout_ms=request_timeout_ms
+        address,
+        client_id=client_id,
+        timeout_ms=connect_timeout_ms,
+        request_timeout_ms=request_timeout_ms,
+        security=security,
     )
     try:
         async with asyncio.timeout(connect_timeout_ms / 1000):

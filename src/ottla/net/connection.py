@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 from ottla.net.errors import (
     ClientError,
@@ -19,6 +19,8 @@ from ottla.net.errors import (
     connect_failed,
 )
 from ottla.net.frames import FrameReader, NotKafkaError
+from ottla.net.sasl import authenticate
+from ottla.net.security import NO_SECURITY, ConnectionSecurity
 from ottla.ports import Allocate
 from ottla.protocol.wire.headers import parse_response_header, request_header
 from ottla.protocol.wire.primitives import I32, MalformedRequest
@@ -89,14 +91,24 @@ class Connection(FrameReader):
         timeout_ms: int,
         request_timeout_ms: int,
         allocate: Allocate = bytearray,
+        security: ConnectionSecurity = NO_SECURITY,
     ) -> Connection:
         """Connects. Raises NoBrokerError with the reason on failure. `allocate` provides buffers for large replies."""
         connection = cls(address, client_id, request_timeout_ms, allocate)
+        context = security.tls_context()
+        encryption: dict[str, Any] = {} if context is None else {"ssl": context, "server_hostname": address.host}
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                await connection._loop.create_connection(lambda: connection, address.host, address.port)
+                await connection._loop.create_connection(lambda: connection, address.host, address.port, **encryption)
         except OSError as cause:  # includes TimeoutError
             raise connect_failed(str(address), cause) from cause
+        if security.login is not None:
+            try:
+                async with asyncio.timeout(timeout_ms / 1000):
+                    await authenticate(connection, security.login)
+            except BaseException:
+                connection.end()
+                raise
         return connection
 
     @property

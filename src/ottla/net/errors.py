@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import ssl
 
 
 class ClientError(Exception):
@@ -22,6 +23,10 @@ class RequestTimedOutError(ClientError):
     """A broker did not reply in time. It may or may not have executed the request."""
 
 
+class AuthenticationFailedError(ClientError):
+    """The broker rejected this client's login, or is not the one that it claims to be. Retrying does not help."""
+
+
 class UnsupportedByBrokerError(ClientError):
     """The broker lacks an API, or has no version of it that this client speaks."""
 
@@ -34,6 +39,10 @@ def connect_failed(address: str, cause: BaseException | None) -> NoBrokerError:
 def _why(cause: BaseException | None) -> str:
     if cause is None:
         return "no response"
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return f"its certificate is not valid for this client: {cause.verify_message} (ssl.truststore.location)"
+    if isinstance(cause, ssl.SSLError):
+        return f"the TLS handshake failed ({cause.reason}); is security.protocol that of the listener?"
     if isinstance(cause, TimeoutError):
         return "timed out"
     if isinstance(cause, ConnectionRefusedError) or getattr(cause, "errno", None) == errno.ECONNREFUSED:

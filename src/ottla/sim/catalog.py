@@ -30,6 +30,7 @@ class SimCatalog:
             topics=sorted((_copy(topic) for topic in state.topics), key=lambda topic: topic.name),
             dynamic_configs=dict(sorted(state.dynamic_configs.items())),
             reserved_offsets=dict(state.reserved_offsets),
+            entries=dict(state.entries),
         )
 
     def begin_incarnation(self) -> int:
@@ -62,6 +63,12 @@ class SimCatalog:
     def put_dynamic_configs(self, configs: Mapping[str, str]) -> None:
         self._demand_health()
         self._state.dynamic_configs = dict(configs)
+
+    def change_entries(self, puts: Mapping[str, bytes], deletes: Iterable[str] = ()) -> None:
+        self._demand_health()
+        for key in deletes:
+            self._state.entries.pop(key, None)
+        self._state.entries.update(puts)
 
     def reserve_producer_ids(self, count: int) -> int:
         self._demand_health()

@@ -12,7 +12,8 @@ from os import PathLike, fspath
 from types import TracebackType
 from typing import Self
 
-from ottla.broker.app import BadSettingsError, BrokerSettings
+from ottla.broker.app import BrokerSettings
+from ottla.broker.app_listeners import BadSettingsError
 from ottla.broker.broker import Broker
 from ottla.protocol.model.broker_config import BROKER_CONFIGS
 from ottla.protocol.model.config_keys import unknown_name

@@ -139,6 +139,8 @@ class _PartitionCheck:
         around = Span(second.began_us - self._slack_us, _end_us(first))
         if self._was_away(first.member, around) or self._was_away(second.member, around):
             return True
+        if any(_meet(span, around) for span in self._history.disturbed):
+            return True
         is_killed = first.end is End.KILLED
         return is_killed and any(_meet(span, around) for span in self._history.coordinator_away)
 

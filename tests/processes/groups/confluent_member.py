@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import threading
 import time
@@ -22,6 +23,8 @@ REFUSALS = frozenset(
         KafkaError.STALE_MEMBER_EPOCH,
     }
 )
+DEBUG = "LIBRDKAFKA_DEBUG"
+"""Environment variable with what librdkafka logs of itself, as `cgrp`, if a member does not do what it should."""
 _METADATA_PREFIX = b"CGMDv2:"
 _GENERATION = struct.Struct("=i")
 
@@ -105,6 +108,8 @@ def _properties(settings: Settings) -> dict[str, Any]:
         "reconnect.backoff.max.ms": 500,
         "max.poll.interval.ms": REBALANCE_TIMEOUT_MS,
     }
+    if (debug := os.environ.get(DEBUG)) is not None:
+        properties["debug"] = debug
     if settings.protocol == "consumer":
         return properties | {"group.protocol": "consumer"}
     return properties | {

@@ -17,7 +17,7 @@ from random import Random
 from confluent_kafka import KafkaException
 
 from tests.conformance.clients.java_client import CACHE
-from tests.processes.groups.history import HARNESS, SUFFIX, Follower, Outcome, Ownership, Recorder
+from tests.processes.groups.history import HARNESS, SUFFIX, Follower, Outcome, Ownership, Recorder, now_us
 from tests.processes.groups.questions import Observer, commit_as
 
 WAIT_S = 90.0
@@ -133,9 +133,19 @@ class Group:
             ]
         return [sys.executable, "-m", "tests.processes.groups.member", client, *arguments]
 
-    def kill(self) -> None:
+    def kill_hung(self, after_s: float) -> int:
+        """Kills members whose last commit has not returned for so long. Returns how many."""
+        last = {one.member: one for one in self._follower.catch_up().commits}
+        before_us = now_us() - after_s * 1e6
+        waiting = {name for name, one in last.items() if one.done_us is None and one.sent_us < before_us}
+        hung = [name for name in self.awake if name in waiting]
+        for name in hung:
+            self.kill(name)
+        return len(hung)
+
+    def kill(self, name: str | None = None) -> None:
         """Sends SIGKILL: the partitions become free when the session expires."""
-        name = self._chance.choice(self.awake)
+        name = name or self._chance.choice(self.awake)
         process = self._members.pop(name)
         process.kill()
         process.wait()

@@ -125,6 +125,8 @@ class GroupHistory:
     away: defaultdict[str, list[Span]] = field(default_factory=lambda: defaultdict(list))
     """The periods in which each member was paused or got no CPU time."""
     coordinator_away: list[Span] = field(default_factory=list)
+    disturbed: list[Span] = field(default_factory=list)
+    """The periods in which members may be unable to reach their coordinator."""
     alive: set[str] = field(default_factory=set)
     strays: list[str] = field(default_factory=list)
     """Records that a member processed without owning the partition."""

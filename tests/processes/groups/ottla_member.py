@@ -7,7 +7,15 @@ import threading
 from typing import Any
 
 from ottla.client import Consumer, TopicPartition
-from ottla.client.errors import BrokerRefusedError, ClientError, CommitFailedError, RebalancingError
+from ottla.client.errors import (
+    BrokerRefusedError,
+    ClientError,
+    CommitFailedError,
+    ConnectionLostError,
+    NoBrokerError,
+    RebalancingError,
+    RequestTimedOutError,
+)
 from tests.processes.groups.history import NOT_KNOWN, Outcome
 from tests.processes.groups.member import POLL_S, REBALANCE_TIMEOUT_MS, RECORDS_MAX, WORK_S, Account, Settings
 
@@ -19,6 +27,7 @@ class _Member:
         self._consumer = Consumer(settings.bootstrap, **_options(settings))
 
     async def run(self, stopping: threading.Event) -> None:
+        await self._start()
         async with self._consumer:
             self._consumer.subscribe(
                 [self._settings.topic],
@@ -33,6 +42,15 @@ class _Member:
                     await self._commit()
             await self._commit()
             self._account.leaving()
+
+    async def _start(self) -> None:
+        """Waits for a broker. A consumer does not: no broker at its start is an error."""
+        while True:
+            try:
+                await self._consumer.start()
+                return
+            except (NoBrokerError, ConnectionLostError, RequestTimedOutError):
+                await asyncio.sleep(POLL_S)
 
     async def _commit(self) -> None:
         offsets = self._account.uncommitted()

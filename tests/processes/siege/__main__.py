@@ -7,42 +7,31 @@ python -m tests.processes.siege --judge DIRECTORY
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import os
 import shutil
-import signal
 import sys
 import tempfile
-import time
 from pathlib import Path
 from random import SystemRandom
 
-from tests.conformance.coordination.servers import why_no_etcd
-from tests.processes.siege.campaign import judge, lay_siege_aloud
-from tests.processes.siege.cluster import MEMORY, Shape
+from tests.processes.siege.campaign import Only, judge
+from tests.processes.siege.cluster import Shape
 from tests.processes.siege.node import LOG_LEVEL
-
-SHAPES = (
-    Shape(3, "sqlite"),
-    Shape(3, "etcd"),
-    Shape(5, "sqlite"),
-    Shape(5, "etcd"),
-    Shape(3, "etcd", MEMORY),
-)
+from tests.processes.siege.runs import chosen_shapes, run_siege
 
 
 def main() -> int:
     options = _options()
     if options.judge is not None:
-        findings, text = judge(options.judge, str(options.judge))
-        print(text)
-        return 0 if findings.ok else 1
+        verdict = judge(options.judge, str(options.judge))
+        print(verdict.text)
+        return 0 if verdict.findings.ok else 1
     directory = Path(options.directory or tempfile.mkdtemp(prefix="ottla-siege-"))
-    shapes = _shapes(options)
+    shapes = chosen_shapes(options.shape)
     print(f"seed {options.seed} (repeat with --seed {options.seed}); histories in {directory}", flush=True)
     failed = 0
     for number, shape in enumerate(shapes, 1):
-        own = directory / f"{number}-{shape.brokers}-{shape.store}-{shape.classes}"
+        own = directory / f"{number}-{shape.name}"
         failed += not _one(own, shape, options.minutes * 60 / len(shapes), options.seed, options.only)
     if not failed and not options.keep:
         shutil.rmtree(directory)
@@ -55,7 +44,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--seed", type=int, default=int(os.environ.get("OTTLA_SEED") or SystemRandom().randrange(1 << 32))
     )
-    parser.add_argument("--shape", action="append", help="as 3,sqlite or 3,etcd,memory; several in turn")
+    parser.add_argument(
+        "--shape", action="append", help="as 3,sqlite or 3,etcd,memory or 3,etcd,power; several in turn"
+    )
     parser.add_argument("--only", action="append", help="a kind of fault; several may be given")
     parser.add_argument("--directory", help="for histories and logs; it must not be there")
     parser.add_argument("--keep", action="store_true", help="keep the histories of a good run too")
@@ -66,34 +57,14 @@ def _options() -> argparse.Namespace:
     return options
 
 
-def _shapes(options: argparse.Namespace) -> list[Shape]:
-    if options.shape:
-        fields = (text.split(",") for text in options.shape)
-        return [Shape(int(brokers), *rest) for brokers, *rest in fields]
-    missing = why_no_etcd()
-    if missing:
-        print(f"left out: {missing}")
-    return [shape for shape in SHAPES if shape.store != "etcd" or not missing]
-
-
-def _one(directory: Path, shape: Shape, seconds: float, seed: int, only: list[str] | None) -> bool:
-    """Runs one siege in a process with its own network namespace."""
-    process = multiprocessing.get_context("spawn").Process(
-        target=lay_siege_aloud, args=(directory, shape, seconds, seed, only)
-    )
-    began_s = time.monotonic()
-    process.start()
-    signal.signal(signal.SIGTERM, lambda *_: process.terminate())
-    process.join()
-    minutes = (time.monotonic() - began_s) / 60
-    findings, text = judge(directory, f"{shape}: {minutes:.1f} minutes, seed {seed}")
-    print("\n" + text + "\n", flush=True)
-    if process.exitcode != 0:
-        print(f"the siege itself ended with {process.exitcode}", flush=True)
-    is_good = findings.ok and process.exitcode == 0
-    if not is_good:
+def _one(directory: Path, shape: Shape, seconds: float, seed: int, only: Only) -> bool:
+    result = run_siege(directory, shape, seconds, seed, only)
+    print("\n" + result.verdict.text + "\n", flush=True)
+    if result.exit_code != 0:
+        print(f"the siege itself ended with {result.exit_code}", flush=True)
+    if not result.ok:
         print(f"check it again with: python -m tests.processes.siege --judge {directory}", flush=True)
-    return is_good
+    return result.ok
 
 
 if __name__ == "__main__":

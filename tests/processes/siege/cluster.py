@@ -15,19 +15,22 @@ from tests.processes.siege import metadata
 from tests.processes.siege.disks import Directory, Disk, SlowSyncs, SmallDisk
 from tests.processes.siege.network import CannotError, Network, OneHost
 from tests.processes.siege.node import Node
-from tests.processes.siege.store import HOST, EtcdStore, SqliteStore, Store
+from tests.processes.siege.store import HOST, EtcdStore, SqliteStore, Store, ZookeeperStore
+from tests.processes.siege.workloads import members, transactions
 from tests.processes.traffic import create_replicated
 
 CLIENTS = "clients"
 PORT = 9092
+WAL_PORT = 9192
+OWN_PORTS_FROM = 10_000
+"""Without network namespaces, each broker has ports of its own, above this."""
 REPLICAS = 3
 SESSION_MS = 5000
 LAG_MS = 5000
 START_S = 180.0
-KEPT, MEMORY = "kept", "memory"
-TOPICS: Mapping[str, int] = {"disk": 3, "cache": 2}
-MEMORY_TOPICS: Mapping[str, int] = {"memory": 4}
-"""Partitions by durability class, which is also the topic's name."""
+KEPT, MEMORY, POWER = "kept", "memory", "power"
+TOPICS: Mapping[str, Mapping[str, int]] = {KEPT: {"disk": 3, "cache": 2}, MEMORY: {"memory": 4}, POWER: {"disk": 5}}
+"""Partitions by durability class, which is also the topic's name, for each kind of shape."""
 SETTINGS = {
     "ottla.host.shared": "true",
     "default.replication.factor": str(REPLICAS),
@@ -37,6 +40,12 @@ SETTINGS = {
     "ottla.journal.bytes": str(32 << 20),
     "ottla.journal.file.bytes": str(4 << 20),
     "log.segment.bytes": str(4 << 20),
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.num.partitions": "4",
+    "group.min.session.timeout.ms": "1000",
+    "group.initial.rebalance.delay.ms": "200",
+    "group.consumer.session.timeout.ms": str(members.SESSION_MS),
+    "group.consumer.heartbeat.interval.ms": str(members.SESSION_MS // 6),
 }
 
 
@@ -45,14 +54,32 @@ class Shape:
     brokers: int
     store: str
     classes: str = KEPT
-    """KEPT, or `memory`, where each process that ends loses a replica."""
+    """KEPT; MEMORY, where each process that ends loses a replica; or POWER, where all topics are of the class `disk`
+    and all machines may lose the power at once."""
 
     @property
     def topics(self) -> Mapping[str, int]:
-        return MEMORY_TOPICS if self.classes == MEMORY else TOPICS
+        """The topics of plain writers and readers."""
+        return TOPICS[self.classes]
+
+    @property
+    def workload_classes(self) -> Mapping[str, str]:
+        """The topics of transactions, with their durability classes."""
+        return {transactions.SOURCE: next(iter(self.topics)), transactions.TARGET: self.wal_class}
+
+    @property
+    def wal_class(self) -> str:
+        """The durability class of write-ahead logs, and of the output of exactly-once workers."""
+        return list(self.topics)[-1]
 
     def __str__(self) -> str:
-        return f"{self.brokers} brokers, {self.store}, topics of the class {' and '.join(self.topics)}"
+        power = ", power cuts of all brokers" if self.classes == POWER else ""
+        return f"{self.brokers} brokers, {self.store}, topics of the class {' and '.join(self.topics)}{power}"
+
+    @property
+    def name(self) -> str:
+        """A name for directories."""
+        return f"{self.brokers}-{self.store}-{self.classes}"
 
 
 class Cluster:
@@ -82,12 +109,21 @@ class Cluster:
         return ",".join(node.address for node in self.nodes)
 
     @property
+    def wal_servers(self) -> str:
+        return ",".join(node.wal_address for node in self.nodes)
+
+    @property
     def partitions(self) -> list[tuple[str, int]]:
         return [(topic, index) for topic, count in self.shape.topics.items() for index in range(count)]
 
     @property
     def can_cut(self) -> bool:
         return isinstance(self.network, Network)
+
+    @property
+    def can_cut_power(self) -> bool:
+        """Whether a broker's file system can lose what is not on its device."""
+        return self.can_fill
 
     @property
     def can_fill(self) -> bool:
@@ -106,7 +142,8 @@ class Cluster:
         if self.shape.store == "sqlite":
             return SqliteStore(directory)
         place = functools.partial(self.network.on, HOST)
-        return EtcdStore(directory, self.network.address(HOST), place)
+        kind = ZookeeperStore if self.shape.store == "zookeeper" else EtcdStore
+        return kind(directory, self.network.address(HOST), place)
 
     def _node(self, directory: Path, number: int, host: str) -> Node:
         disk: Disk
@@ -119,11 +156,14 @@ class Cluster:
                 self.left_out.append(f"a full disk: {problem}")
             disk = Directory(directory / f"{host}-data")
         self._disks.append(disk)
-        port = PORT if self.can_cut else PORT + 10_000 + number
+        port, wal_port = PORT, WAL_PORT
+        if not self.can_cut:
+            port, wal_port = port + OWN_PORTS_FROM + number, wal_port + OWN_PORTS_FROM + number
         config = {**SETTINGS, "node.id": str(number), "ottla.coordination": self.store.setting}
+        config["ottla.wal.port"] = str(wal_port)
         environment = self.slow_syncs.environment(directory / f"{host}.slow")
         place = functools.partial(self.network.on, host)
-        return Node(number, f"{self.network.address(host)}:{port}", disk, config, environment, place)
+        return Node(number, self.network.address(host), (port, wal_port), disk, config, environment, place)
 
     def start(self) -> None:
         self.store.start()
@@ -137,13 +177,15 @@ class Cluster:
             raise TimeoutError(f"the cluster did not come up: {self.nodes[0].log()[-4000:]}")
 
     def _create_topics(self, deadline_s: float) -> None:
-        left = dict(self.shape.topics)
+        left = {name: (count, name) for name, count in self.shape.topics.items()}
+        left |= {name: (transactions.PARTITIONS, each) for name, each in self.shape.workload_classes.items()}
         while left:
-            name, count = next(iter(left.items()))
+            name, (count, durability) = next(iter(left.items()))
             try:
-                create_replicated(self.bootstrap, name, count, REPLICAS, ottla_durability=name)
-            except KafkaException as problem:
-                if problem.args[0].name() != "TOPIC_ALREADY_EXISTS":
+                create_replicated(self.bootstrap, name, count, REPLICAS, ottla_durability=durability)
+            except (KafkaException, TimeoutError) as problem:
+                # librdkafka waits in vain if the first broker it asked knew neither brokers nor a controller yet.
+                if isinstance(problem, TimeoutError) or problem.args[0].name() != "TOPIC_ALREADY_EXISTS":
                     if time.monotonic() > deadline_s:
                         raise
                     time.sleep(0.5)
@@ -155,15 +197,15 @@ class Cluster:
         return [metadata.ask(node.address, 2.0) for node in self.nodes]
 
     def is_in_sync(self) -> bool:
-        """Returns whether every broker answers and reports every replica in sync."""
+        """Returns whether every broker answers and reports every replica in sync, also those of internal topics."""
         if not all(node.running and not node.is_paused for node in self.nodes):
             return False
         states = self.states()
         first = states[0]
         if first is None or any(state != first for state in states[1:]):
             return False
-        partitions = [first.get(where) for where in self.partitions]
-        return all(one is not None and one.leader >= 0 and one.in_sync == one.replicas for one in partitions)
+        is_there = all(where in first for where in self.partitions)
+        return is_there and all(one.leader >= 0 and one.in_sync == one.replicas for one in first.values())
 
     def wait_in_sync(self, timeout_s: float) -> bool:
         deadline_s = time.monotonic() + timeout_s

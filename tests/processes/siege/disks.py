@@ -1,6 +1,7 @@
 """A disk for each broker: a small ext4 file system in a file, so that it can be full independently of the others.
 
-A preloaded library can make its syncs slow while the broker runs.
+The file behind it has what ext4 has written, and nothing that is in the page cache only. So a copy of the file is what
+a machine has after a power cut. A preloaded library can make its syncs slow while the broker runs.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from tests.processes.siege.network import CannotError, command
 SIZE_BYTES = 3 << 30
 CHUNK_BYTES = 256 << 20
 BALLAST = "ballast"
+OPTIONS = "loop,commit=600,noauto_da_alloc"
+"""The journal of ext4 is committed by syncs alone, and a rename over a file does not imply one."""
 
 
 class SmallDisk:
@@ -27,8 +30,19 @@ class SmallDisk:
         with self._image.open("wb") as file:
             file.truncate(SIZE_BYTES)
         command("mkfs.ext4", "-q", "-m", "0", "-E", "lazy_itable_init=1,lazy_journal_init=1", str(self._image))
-        command("mount", "-o", "loop", str(self._image), str(path))
+        self._mount()
         (path / "lost+found").rmdir()
+
+    def _mount(self) -> None:
+        command("mount", "-t", "ext4", "-o", OPTIONS, str(self._image), str(self.path))
+
+    def cut_power(self) -> None:
+        """Loses everything that is not on the device. No process may have a file open here."""
+        kept = self._image.with_suffix(".kept")
+        command("cp", "--sparse=always", str(self._image), str(kept))
+        command("umount", str(self.path))  # this syncs the old file, which nobody reads any more
+        kept.rename(self._image)
+        self._mount()
 
     def fill(self) -> None:
         """Fills every free block."""
@@ -68,6 +82,9 @@ class Directory:
 
     def free(self) -> None:
         pass
+
+    def cut_power(self) -> None:
+        raise CannotError("a directory cannot lose what is in the page cache")
 
     def wipe(self) -> None:
         shutil.rmtree(self.path)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from tests.processes.siege.cluster import CLIENTS, MEMORY, SESSION_MS, Cluster
+from tests.processes.siege.cluster import CLIENTS, MEMORY, POWER, SESSION_MS, Cluster
 from tests.processes.siege.node import Node
 from tests.processes.siege.store import HOST
 
@@ -93,9 +93,37 @@ def _power_cut(cluster: Cluster, chance: Random, free: Sequence[Node]) -> Fault:
     return _of("power cut", [node], chance.uniform(5.0, 8.0), begin, end, destroys=True)
 
 
+def _lost_page_cache(kind: str, count: int | None) -> Make:
+    """The page caches and unsynced names of the brokers' file systems are lost. For topics of the class `disk` only:
+    the machine did not boot again, so that a broker takes its logs of the class `cache` for complete."""
+
+    def make(cluster: Cluster, chance: Random, free: Sequence[Node]) -> Fault:
+        nodes = list(free) if count is None else chance.sample(free, count)
+
+        def begin() -> None:
+            for node in nodes:
+                node.kill()
+            for node in nodes:
+                node.disk.cut_power()
+
+        def end() -> None:
+            for node in nodes:
+                node.start()
+
+        return _of(kind, nodes, chance.uniform(0.1, 1.5 * SESSION_S), begin, end)
+
+    return make
+
+
 def _full_disk(cluster: Cluster, chance: Random, free: Sequence[Node]) -> Fault:
     node = chance.choice(free)
-    return _of("full disk", [node], chance.uniform(5.0, 8.0), node.disk.fill, node.disk.free)
+
+    def begin() -> None:
+        """A broker on a new disk refuses a directory with foreign files, so it begins with its own first."""
+        if node.has_data(SESSION_S):
+            node.disk.fill()
+
+    return _of("full disk", [node], chance.uniform(5.0, 8.0), begin, node.disk.free)
 
 
 def _slow_disk(cluster: Cluster, chance: Random, free: Sequence[Node]) -> Fault:
@@ -154,6 +182,8 @@ FAULTS: dict[str, Make] = {
     "pause": _pause("pause", 0.3, 0.8 * SESSION_S),
     "long pause": _pause("long pause", 1.2 * SESSION_S, 2.5 * SESSION_S),
     "power cut": _power_cut,
+    "lost page cache": _lost_page_cache("lost page cache", 1),
+    "power cut of all": _lost_page_cache("power cut of all", None),
     "wiped disk": _wipe,
     "slow disk": _slow_disk,
     "full disk": _full_disk,
@@ -169,6 +199,7 @@ FAULTS: dict[str, Make] = {
 
 ENDS_PROCESSES = {"kill", "power cut", "wiped disk"}
 ENDS_SEVERAL = {"kill of two", "kill of all"}
+LOSES_PAGES = {"lost page cache", "power cut of all"}
 
 
 def destroys(fault: Fault, cluster: Cluster) -> bool:
@@ -185,6 +216,8 @@ def possible(cluster: Cluster) -> list[str]:
         kinds = [kind for kind in kinds if kind != "cut from store"]
     if cluster.shape.classes == MEMORY:
         kinds = [kind for kind in kinds if kind not in ENDS_SEVERAL]
+    if cluster.shape.classes != POWER or not cluster.can_cut_power:
+        kinds = [kind for kind in kinds if kind not in LOSES_PAGES]
     if not cluster.can_fill:
         kinds.remove("full disk")
     if cluster.slow_syncs.why_not:

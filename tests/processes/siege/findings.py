@@ -39,14 +39,21 @@ class Anomaly(StrEnum):
 
 @dataclass(slots=True)
 class Findings:
-    counts: Counter[Anomaly] = field(default_factory=Counter)
-    examples: defaultdict[Anomaly, list[str]] = field(default_factory=lambda: defaultdict(list))
+    """Anomalies by kind: an `Anomaly` of plain writers and readers, or the name that the check of a workload gives."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    examples: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
     @property
     def ok(self) -> bool:
         return not self.counts
 
-    def add(self, anomaly: Anomaly, sentence: str) -> None:
+    @property
+    def first(self) -> str:
+        """One anomaly with its description; empty if there is none."""
+        return next((f"{anomaly}: {self.examples[anomaly][0]}" for anomaly in sorted(self.counts)), "")
+
+    def add(self, anomaly: str, sentence: str) -> None:
         self.counts[anomaly] += 1
         if len(self.examples[anomaly]) < SHOWN_MAX:
             self.examples[anomaly].append(sentence)

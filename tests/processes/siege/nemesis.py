@@ -18,7 +18,7 @@ CALM_S = 1.5
 SLOW_DISK_CALM_S = 5.0
 AT_ONCE_MAX = 3
 STORM_S = 20.0
-NEVER_AT_ONCE = {"kill of all"}
+NEVER_AT_ONCE = {"kill of all", "power cut of all"}
 
 Say = Callable[[str], None]
 

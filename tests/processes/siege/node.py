@@ -7,12 +7,15 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 
 from tests.processes.siege.disks import Disk
 
 LOG_LEVEL = "SIEGE_LOG_LEVEL"
 """Environment variable with the brokers' log level."""
+FORMAT = "FORMAT"
+"""The first file of a data directory."""
 BACKING = ".volatile"
 """Where a volatile disk keeps data without a durable name. A real disk would lose it in a power cut."""
 
@@ -21,15 +24,17 @@ class Node:
     def __init__(
         self,
         number: int,
-        address: str,
+        host: str,
+        ports: tuple[int, int],
         disk: Disk,
         config: Mapping[str, str],
         environment: Mapping[str, str],
         place: Callable[[list[str]], list[str]],
     ) -> None:
+        """`ports` are those of the Kafka protocol and of the append stream."""
         self.number = number
         self.host = f"broker-{number}"
-        self.address = address
+        self.address, self.wal_address = (f"{host}:{port}" for port in ports)
         self.disk = disk
         directory = disk.path.parent
         self.log_path = directory / f"{self.host}.log"
@@ -98,6 +103,15 @@ class Node:
 
     def speed_up(self) -> None:
         self.slow_file.unlink(missing_ok=True)
+
+    def has_data(self, timeout_s: float) -> bool:
+        """Waits until the broker has begun its data directory, which is empty after a disk was replaced."""
+        deadline_s = time.monotonic() + timeout_s
+        while not (self.disk.path / FORMAT).exists():
+            if time.monotonic() > deadline_s:
+                return False
+            time.sleep(0.05)
+        return True
 
     def ended_by_itself(self) -> int | None:
         """Returns the exit code of a broker that ended by itself."""

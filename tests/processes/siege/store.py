@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sqlite3
 import subprocess
@@ -9,16 +10,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from tests.conformance.coordination.servers import ETCD
+from tests.conformance.coordination.servers import ETCD, ZOOKEEPER_LIBRARIES
 
 HOST = "store"
+ZOOKEEPER_TICK_MS = 500
 
 
 class Store(Protocol):
-    setting: str
-    """The value of `ottla.coordination`."""
     is_remote: bool
     """Whether a broker can be isolated from it."""
+
+    @property
+    def setting(self) -> str:
+        """The value of `ottla.coordination`."""
 
     def start(self) -> None: ...
     def stop(self) -> None: ...
@@ -32,8 +36,11 @@ class SqliteStore:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory / "coordination"
-        self.setting = f"sqlite:{self._directory}"
         self._holder: sqlite3.Connection | None = None
+
+    @property
+    def setting(self) -> str:
+        return f"sqlite:{self._directory}"
 
     def start(self) -> None:
         if self._holder is not None:
@@ -50,34 +57,36 @@ class SqliteStore:
         self.start()
 
 
-class EtcdStore:
-    """One etcd member that is killed and restarted. Its data survives."""
+Place = Callable[[list[str]], list[str]]
+"""Returns the command that runs a command on the host of the store."""
+
+
+class ServerStore:
+    """One server that is killed and restarted. Its data survives."""
 
     is_remote = True
+    name: str
 
-    def __init__(self, directory: Path, address: str, place: Callable[[list[str]], list[str]]) -> None:
+    def __init__(self, directory: Path, address: str, place: Place) -> None:
         self._directory = directory
-        self._url = f"http://{address}:2379"
-        self.setting = f"etcd:{address}:2379/siege"
+        self._address = address
         self._place = place
         self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def setting(self) -> str:
+        raise NotImplementedError
+
+    def _command(self) -> list[str]:
+        raise NotImplementedError
 
     def start(self) -> None:
         if self._process is not None:
             return
-        with (self._directory / "etcd.log").open("ab") as log:
+        with (self._directory / f"{self.name}.log").open("ab") as log:
             self._process = subprocess.Popen(
                 self._place(self._command()), stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
-
-    def _command(self) -> list[str]:
-        peer = self._url.replace("2379", "2380")
-        return [
-            ETCD, "--name", "one", "--data-dir", str(self._directory / "etcd"), "--log-level", "warn",
-            "--listen-client-urls", self._url, "--advertise-client-urls", self._url,
-            "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", f"one={peer}",
-            "--auto-compaction-retention", "1h",
-        ]  # fmt: skip
 
     def stop(self) -> None:
         if self._process is not None:
@@ -87,3 +96,39 @@ class EtcdStore:
 
     def close(self) -> None:
         self.stop()
+
+
+class EtcdStore(ServerStore):
+    name = "etcd"
+
+    @property
+    def setting(self) -> str:
+        return f"etcd:{self._address}:2379/siege"
+
+    def _command(self) -> list[str]:
+        url, peer = (f"http://{self._address}:{port}" for port in (2379, 2380))
+        return [
+            ETCD, "--name", "one", "--data-dir", str(self._directory / "etcd"), "--log-level", "warn",
+            "--listen-client-urls", url, "--advertise-client-urls", url,
+            "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", f"one={peer}",
+            "--auto-compaction-retention", "1h",
+        ]  # fmt: skip
+
+
+class ZookeeperStore(ServerStore):
+    name = "zookeeper"
+
+    @property
+    def setting(self) -> str:
+        return f"zookeeper:{self._address}:2181/siege"
+
+    def _command(self) -> list[str]:
+        config = self._directory / "zoo.cfg"
+        config.write_text(
+            f"tickTime={ZOOKEEPER_TICK_MS}\ndataDir={self._directory / 'zookeeper'}\nclientPort=2181\n"
+            f"clientPortAddress={self._address}\nmaxClientCnxns=0\nadmin.enableServer=false\n"
+        )
+        return [
+            "java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m",
+            "-cp", f"{ZOOKEEPER_LIBRARIES}{os.sep}*", "org.apache.zookeeper.server.quorum.QuorumPeerMain", str(config),
+        ]  # fmt: skip

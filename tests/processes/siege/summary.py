@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_right
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tests.processes.siege.findings import Findings
@@ -79,10 +80,16 @@ def totals(history: History) -> dict[str, int]:
     }
 
 
-def render(history: History, findings: Findings, title: str) -> str:
+def faults_of(history: History) -> Counter[str]:
+    """Returns how often each kind of fault was injected."""
+    return Counter(mark.name for mark in history.marks if mark.kind == "fault" and mark.detail.startswith("begin"))
+
+
+def render(history: History, findings: Findings, title: str, workloads: Mapping[str, int] | None = None) -> str:
+    """Returns the table. `workloads` has the counts of those beside plain writers and readers."""
     lines = [title, ""]
-    lines += [f"  {name:<22}{count:>12,}" for name, count in totals(history).items()]
-    faults = Counter(mark.name for mark in history.marks if mark.kind == "fault" and mark.detail.startswith("begin"))
+    lines += [f"  {name:<44}{count:>12,}" for name, count in (totals(history) | dict(workloads or {})).items()]
+    faults = faults_of(history)
     lines += ["", f"  {sum(faults.values())} faults: " + ", ".join(f"{name} {faults[name]}" for name in sorted(faults))]
     lines += [
         "",

@@ -18,7 +18,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain, zip_longest
 from pathlib import Path
 from time import monotonic
@@ -63,7 +63,7 @@ def main() -> int:
     return 1 if failed else INTERRUPTED if is_interrupted else 0
 
 
-def parse_options() -> argparse.Namespace:
+def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tests.simulation.campaign", description="many seeds of the simulation")
     parser.add_argument(
         "--kind",
@@ -87,7 +87,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--replay", type=int, help="one seed only, with the brokers' log")
     parser.add_argument("--list-reach", action="store_true", help="list the branches that are counted, and end")
     parser.add_argument("--reach-within", type=int, help="fail if a branch was not reached within so many seeds")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     if options.seeds is None:
         options.seeds = SEEDS if options.minutes is None else SEEDS_MAX
     return options

@@ -128,7 +128,7 @@ def test_each_broker_of_a_machine_gets_a_file(tmp_path: Path) -> None:
     Cluster(settings, 3, "info")
     found = [read_config_file(data / f"broker-{number}.properties") for number in (1, 2, 3)]
     assert [each.listeners.client.port for each in found] == [9092, 9093, 9094]
-    assert [each.listeners.client[2:] for each in found] == [
+    assert [each.listeners.client[4:] for each in found] == [
         ("example.org", 19092),
         ("example.org", 19093),
         ("example.org", 19094),

@@ -91,10 +91,23 @@ def test_a_configuration_file_of_kafka(tmp_path: Path, capsys: pytest.CaptureFix
 
 def test_every_setting_that_is_refused_is_a_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = tmp_path / "server.properties"
-    config.write_text("authorizer.class.name=x\nnum.partitions=3\nssl.keystore.location=/keys\n")
+    config.write_text("authorizer.class.name=x\nnum.partitions=3\nssl.engine.factory.class=x\n")
     assert main(["doctor", "--data", str(tmp_path), "--config", str(config), "--json"]) != 0
     rows = [each for each in json.loads(capsys.readouterr().out)["checks"] if each["group"] == "settings"]
     assert [(each["name"], each["status"]) for each in rows] == [
         ("server.properties, line 1", "bad"),
         ("server.properties, line 3", "bad"),
     ]
+
+
+@pytest.mark.parametrize(("days", "status"), [(397, "ok"), (3, "warn")])
+def test_the_expiry_of_certificates(tmp_path: Path, capsys: pytest.CaptureFixture[str], days: int, status: str) -> None:
+    from ottla.net.private_authority import PrivateAuthority
+
+    keys = tmp_path / "broker.pem"
+    keys.write_text(PrivateAuthority.new().issue("broker-1", ["localhost"], days=days).pem)
+    config = tmp_path / "server.properties"
+    config.write_text(f"listeners=SSL://:9093\nssl.keystore.location={keys}\n")
+    main(["doctor", "--data", str(tmp_path), "--config", str(config), "--json"])
+    rows = [each for each in json.loads(capsys.readouterr().out)["checks"] if each["name"] == "certificate of SSL"]
+    assert [each["status"] for each in rows] == [status]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.processes.groups.checker import Anomaly, Findings, check
-from tests.processes.groups.history import Follower, GroupHistory, Recorder, read_history
+from tests.processes.groups.history import Follower, GroupHistory, Recorder, Span, read_history
 
 SESSION_US = 1000
 
@@ -156,3 +156,12 @@ def test_what_a_process_wrote_is_read_back_as_it_grows(tmp_path: Path) -> None:
     assert follower.catch_up().commits == read_history(tmp_path).commits
     (commit,) = follower.history.commits
     assert (commit.offsets, commit.outcome, commit.generation) == ({0: 5, 1: 1}, "acked", 7)
+
+
+def test_a_partition_may_have_two_owners_while_brokers_fail() -> None:
+    """A member that cannot reach its coordinator does not learn of its loss. Its commits are still rejected."""
+    history = history_of(GOOD + "\n".join(["20 A revoked 5", "40 A revoked 0"]))
+    history.disturbed = [Span(25, 35)]
+    assert check(history, SESSION_US).ok, str(check(history, SESSION_US))
+    history.disturbed = [Span(1_000_000_000, 1_000_000_001)]
+    assert set(check(history, SESSION_US).sentences) == {Anomaly.OVERLAP}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from ottla.broker.app import BadSettingsError
+from ottla.broker.app_listeners import BadSettingsError
 from ottla.protocol.model.errors import ErrorCode
 from ottla.testing import Cluster, TopicRefusedError
 

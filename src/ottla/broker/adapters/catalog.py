@@ -21,7 +21,7 @@ from ottla.broker.standalone.catalog import CatalogState, TopicRecord
 from ottla.file_sync import sync_directory
 from ottla.protocol.model.ids import TopicId
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 BUSY_TIMEOUT_S = 5.0
 
 _SCHEMA = """
@@ -42,7 +42,10 @@ CREATE TABLE reserved_offsets (
 ) WITHOUT ROWID;
 """
 
-_SINCE_VERSION_2 = "CREATE TABLE deleted_topics (id BLOB PRIMARY KEY) WITHOUT ROWID"
+_SINCE_VERSION = {
+    2: "CREATE TABLE deleted_topics (id BLOB PRIMARY KEY) WITHOUT ROWID",
+    3: "CREATE TABLE entries (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID",
+}
 
 _PUT_TOPIC = """
 INSERT INTO topics (id, name, partition_count, overrides, created_ms) VALUES (?, ?, ?, ?, ?)
@@ -85,6 +88,7 @@ class SqliteCatalog:
                 (TopicId(UUID(bytes=topic_id)), partition): end_offset
                 for topic_id, partition, end_offset in connection.execute("SELECT * FROM reserved_offsets")
             }
+            entries = dict(connection.execute("SELECT key, value FROM entries"))
             deleted = frozenset(
                 TopicId(UUID(bytes=topic_id)) for (topic_id,) in connection.execute("SELECT id FROM deleted_topics")
             )
@@ -95,6 +99,7 @@ class SqliteCatalog:
             dynamic_configs=dynamic_configs,
             next_producer_id=broker["next_producer_id"],
             reserved_offsets=reserved_offsets,
+            entries=entries,
             deleted=deleted,
         )
 
@@ -130,6 +135,11 @@ class SqliteCatalog:
         with self._transaction() as connection:
             connection.execute("DELETE FROM dynamic_configs")
             connection.executemany("INSERT INTO dynamic_configs (name, value) VALUES (?, ?)", list(configs.items()))
+
+    def change_entries(self, puts: Mapping[str, bytes], deletes: Iterable[str] = ()) -> None:
+        with self._transaction() as connection:
+            connection.executemany("DELETE FROM entries WHERE key = ?", [[key] for key in deletes])
+            connection.executemany("INSERT OR REPLACE INTO entries (key, value) VALUES (?, ?)", list(puts.items()))
 
     def reserve_producer_ids(self, count: int) -> int:
         with self._transaction() as connection:
@@ -178,7 +188,9 @@ class SqliteCatalog:
                 [("cluster_id", cluster_id), ("incarnation", 0), ("next_producer_id", 0)],
             )
         if version < SCHEMA_VERSION:
-            connection.execute(_SINCE_VERSION_2)
+            for since, statement in _SINCE_VERSION.items():
+                if version < since:
+                    connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         (found,) = connection.execute("SELECT value FROM broker WHERE name = 'cluster_id'").fetchone()
         if found != cluster_id:

@@ -14,7 +14,8 @@ FORMAT_FILE = "FORMAT"
 FORMAT_VERSION = 1
 """Increase it when an older Ottla can no longer read what this one writes."""
 
-_NOT_OURS_BUT_HARMLESS = frozenset({LOCK_FILE, "lost+found", f"{FORMAT_FILE}.tmp"})
+_NOT_OURS_BUT_HARMLESS = frozenset({LOCK_FILE, "lost+found", f"{FORMAT_FILE}.tmp", "security", "client.properties"})
+"""The last two are those of `ottla up --secure`."""
 
 
 class UnusableDirectoryError(Exception):

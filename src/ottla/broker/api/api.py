@@ -24,11 +24,13 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.partition.backlog import Backlog
+from ottla.protocol.model.principals import ANONYMOUS, Principal
 from ottla.protocol.wire.schema import response_type
 
 if TYPE_CHECKING:
     from ottla.broker.broker import Broker
     from ottla.broker.partition.waits import Expirable
+    from ottla.broker.security.sasl_session import SaslSession
 
 Buffers = list[bytes | bytearray | memoryview]
 """A reply as buffers to be sent one after another: response header and body, without the size."""
@@ -52,6 +54,13 @@ class ConnectionState:
     """The state that the broker keeps for a connection between requests."""
 
     peer: str
+    host: str = ""
+    """The client's IP address."""
+    listener: str = "PLAINTEXT"
+    """The name of the listener that accepted the connection."""
+    principal: Principal = ANONYMOUS
+    sasl: SaslSession | None = None
+    """The authentication of a connection of a listener with SASL."""
     client_software_name: str = "unknown"
     client_software_version: str = "unknown"
     waiting_fetch: Expirable | None = None

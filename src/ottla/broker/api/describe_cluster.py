@@ -1,6 +1,6 @@
 """DescribeCluster (key 60), v0-2.
 
-Behaviour: returns the live brokers and the controller.
+Behaviour: returns the live brokers, with their addresses at the listener of the request, and the controller.
 Versions: v1 endpoint type (only brokers); v2 fenced brokers (none).
 Not implemented: an authorizer; all operations are authorized.
 """
@@ -40,7 +40,7 @@ async def handle(ctx: Context, request: DescribeClusterRequest) -> object:
             rack=node.rack,
             is_fenced=False,
         )
-        for node in broker.metadata.nodes()
+        for node in broker.metadata.nodes(ctx.connection.listener)
     )
     operations = cluster_operations(ctx) if request.include_cluster_authorized_operations else NOT_REQUESTED
     return reply(

@@ -2,7 +2,7 @@
 
 Behaviour: returns the configuration of topics and of this broker, with the source of each value and, on request, its
 synonyms (every source that has a value) and documentation. The broker resource with an empty name has the dynamic
-settings of all brokers.
+settings of all brokers. Passwords and keys are never returned.
 Versions: v3 types and documentation; v4 flexible.
 Not implemented: broker loggers, client metrics, groups.
 """
@@ -73,10 +73,10 @@ def _configs(
             ctx,
             "DescribeConfigsResourceResult",
             name=entry.key.name,
-            value=entry.value,
+            value=None if entry.key.is_secret else entry.value,
             read_only=entry.is_read_only,
             config_source=int(entry.source),
-            is_sensitive=False,
+            is_sensitive=entry.key.is_secret,
             synonyms=_synonyms(ctx, entry) if request.include_synonyms else (),
             config_type=int(entry.key.type),
             documentation=entry.key.doc if with_documentation else None,
@@ -88,6 +88,12 @@ def _configs(
 
 def _synonyms(ctx: Context, entry: ConfigEntry) -> tuple[Any, ...]:
     return tuple(
-        part(ctx, "DescribeConfigsSynonym", name=each.name, value=each.value, source=int(each.source))
+        part(
+            ctx,
+            "DescribeConfigsSynonym",
+            name=each.name,
+            value=None if entry.key.is_secret else each.value,
+            source=int(each.source),
+        )
         for each in entry.synonyms
     )

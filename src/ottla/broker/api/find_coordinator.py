@@ -1,8 +1,8 @@
 """FindCoordinator (key 10), v0-6.
 
 Behaviour: returns the broker that leads a group's partition of `__consumer_offsets`, or a transactional id's partition
-of `__transaction_state`. The first request creates the topic. COORDINATOR_NOT_AVAILABLE while the partition has no
-leader.
+of `__transaction_state`, with its address at the listener of the request. The first request creates the topic.
+COORDINATOR_NOT_AVAILABLE while the partition has no leader.
 Versions: v1 key type and message; v3 flexible; v4 several keys at once.
 Not implemented: share groups (v6).
 """
@@ -34,9 +34,9 @@ async def handle(ctx: Context, request: Any) -> object:
 
 async def _find(ctx: Context, kind: int, key: str) -> Node | Refused:
     if kind == _GROUP:
-        return await ctx.broker.groups.coordinator_of(key)
+        return await ctx.broker.groups.coordinator_of(key, ctx.connection.listener)
     if kind == _TRANSACTION:
-        return await ctx.broker.transactions.coordinator_of(key)
+        return await ctx.broker.transactions.coordinator_of(key, ctx.connection.listener)
     return Refused(ErrorCode.invalid_request, f"Unsupported coordinator key type: {kind}.")
 
 

@@ -1,7 +1,9 @@
 """Metadata (key 3), v0-13.
 
-Behaviour: returns the live brokers and the topics that are requested by name or id; null topics (v0: an empty list)
-mean all of them. A topic that does not exist is created if the client and `auto.create.topics.enable` allow it.
+Behaviour: returns the live brokers, with their addresses at the listener of the request, and the topics that are
+requested by name or id; null topics (v0: an empty list) mean all of them. LISTENER_NOT_FOUND for a partition whose
+leader does not have that listener. A topic that does not exist is created if the client and `auto.create.topics.enable`
+allow it.
 Versions: v1 rack, controller, internal topics, an empty list means none; v2 cluster id; v3 throttle time; v4 the flag
 for auto-creation; v5 offline replicas; v7 leader epochs; v8 authorized operations; v9 flexible; v10 topic ids; v12
 topics by id alone; v13 top-level error.
@@ -27,12 +29,15 @@ from ottla.protocol.wire.primitives import I32, Writer, compact_string_bytes, le
 from ottla.protocol.wire.schema import decode, request_type
 
 if TYPE_CHECKING:
+    from ottla.broker.endpoints import Node
     from ottla.broker.partition.layout import Layout
     from ottla.broker.topics.topics import Topic
 
 API = Api(3, "Metadata", (0, 13))
 
 _FLEXIBLE_FROM = 9
+_LISTENER_NOT_FOUND_FROM = 6
+NO_LEADER = -1
 
 
 class _Included(NamedTuple):
@@ -104,7 +109,9 @@ async def _create_and_reply(ctx: Context, found: list[Topic | _Missing], include
 def _reply(ctx: Context, topics: Sequence[Topic | _Missing], included: _Included) -> Buffers:
     version = ctx.version
     flexible = version >= _FLEXIBLE_FROM
-    out = _head(ctx, flexible)
+    nodes = ctx.broker.metadata.nodes(ctx.connection.listener)
+    hidden = _hidden_brokers(ctx, nodes)
+    out = _head(ctx, flexible, nodes)
     out += uvarint_bytes(len(topics) + 1) if flexible else I32.pack(len(topics))
     for topic in topics:
         operations = NOT_REQUESTED
@@ -113,7 +120,7 @@ def _reply(ctx: Context, topics: Sequence[Topic | _Missing], included: _Included
         if isinstance(topic, _Missing):
             out += _missing_bytes(version, topic, operations)
         else:
-            out += _topic_bytes(version, topic, operations)
+            out += _topic_bytes(version, topic, operations, hidden)
     if 8 <= version <= 10:
         out += I32.pack(cluster_operations(ctx) if included.of_cluster else NOT_REQUESTED)
     if version >= 13:
@@ -123,7 +130,13 @@ def _reply(ctx: Context, topics: Sequence[Topic | _Missing], included: _Included
     return [ctx.response_header, out]
 
 
-def _head(ctx: Context, flexible: bool) -> bytearray:
+def _hidden_brokers(ctx: Context, nodes: Sequence[Node]) -> frozenset[int]:
+    """Returns the live brokers that do not have the listener of this connection, nearly always none."""
+    known = {node.id for node in nodes}
+    return frozenset(node.id for node in ctx.broker.metadata.nodes() if node.id not in known)
+
+
+def _head(ctx: Context, flexible: bool, nodes: Sequence[Node]) -> bytearray:
     """Encodes everything before the topics."""
     broker, version = ctx.broker, ctx.version
     writer = Writer()
@@ -132,7 +145,6 @@ def _head(ctx: Context, flexible: bool) -> bytearray:
     write_count = writer.compact_array_length if flexible else writer.array_length
     write_string = writer.compact_string if flexible else writer.string
     write_nullable = writer.nullable_compact_string if flexible else writer.nullable_string
-    nodes = broker.metadata.nodes()
     write_count(len(nodes))
     for node in nodes:
         writer.i32(node.id)
@@ -149,11 +161,11 @@ def _head(ctx: Context, flexible: bool) -> bytearray:
     return writer.out
 
 
-def _topic_bytes(version: int, topic: Topic, operations: int) -> bytes:
+def _topic_bytes(version: int, topic: Topic, operations: int, hidden: frozenset[int]) -> bytes:
     partitions = topic.layouts
     parts = [_topic_head(version, ErrorCode.none, topic.name, topic.id, topic.internal)]
     parts.append(uvarint_bytes(len(partitions) + 1) if version >= _FLEXIBLE_FROM else I32.pack(len(partitions)))
-    parts += [_partition_bytes(version, partition) for partition in partitions]
+    parts += [_partition_bytes(version, partition, hidden) for partition in partitions]
     parts.append(_topic_tail(version, operations))
     return b"".join(parts)
 
@@ -178,11 +190,14 @@ def _topic_tail(version: int, operations: int) -> bytes:
     return operations_bytes + b"\0" if version >= _FLEXIBLE_FROM else operations_bytes
 
 
-def _partition_bytes(version: int, partition: Layout) -> bytes:
+def _partition_bytes(version: int, partition: Layout, hidden: frozenset[int]) -> bytes:
     """Packs error, index, leader, leader epoch (v7), replicas, in-sync replicas, offline replicas (v5) as one
     struct."""
     index, leader, leader_epoch, replicas, isr, offline, _ = partition
     error = ErrorCode.none if leader >= 0 else ErrorCode.leader_not_available
+    if leader in hidden:
+        error = ErrorCode.listener_not_found if version >= _LISTENER_NOT_FOUND_FROM else ErrorCode.leader_not_available
+        leader = NO_LEADER
     counts = len(replicas), len(isr), len(offline)
     layout = _layout(version, *counts)
     if version >= _FLEXIBLE_FROM:

@@ -11,6 +11,7 @@ from ottla.broker.cluster.replica_fetcher import ReplicaFetcher
 from ottla.broker.cluster.replication_lanes import CATCH_UP, LIVE, Lane
 from ottla.machines.controller.state import Member, Registration
 from ottla.net.connection import Address
+from ottla.net.security import NO_SECURITY, ConnectionSecurity
 from ottla.ports import Allocate, Clock
 
 if TYPE_CHECKING:
@@ -30,7 +31,9 @@ class Fetchers:
         flush: Flush,
         allocate: Allocate,
         throttles: ReplicationThrottles,
+        security: ConnectionSecurity = NO_SECURITY,
     ) -> None:
+        self._security = security
         self._membership = membership
         self._throttles = throttles
         self._allocate = allocate
@@ -62,7 +65,15 @@ class Fetchers:
             me = self._membership.member
             assert me is not None
             fetcher = ReplicaFetcher(
-                self._clock, address, me, self._throttles, lane, self._change_lane, self._flush, self._allocate
+                self._clock,
+                address,
+                me,
+                self._throttles,
+                lane,
+                self._change_lane,
+                self._flush,
+                self._allocate,
+                self._security,
             )
             self._by_leader[leader, lane] = fetcher
         return fetcher

@@ -15,6 +15,7 @@ from uuid import uuid4
 from ottla.broker.cluster.admin import ClusterAdmin
 from ottla.broker.cluster.clean_up import CleanUp
 from ottla.broker.cluster.controller_loop import ControllerLoop
+from ottla.broker.cluster.entries import StoredEntries
 from ottla.broker.cluster.hand_over import hand_over
 from ottla.broker.cluster.identity import note_clean_shutdown
 from ottla.broker.cluster.leader_rebalance import LeaderRebalance
@@ -62,6 +63,7 @@ class ClusterMetadata(MembershipEvents):
         self._clock = context.clock
         self.cluster_id = cluster_id
         self.membership = membership
+        self.entries = StoredEntries(membership.store)
         self.rules = RuleBook(context.static_config.given)
         self.controller = ControllerLoop(membership, context.clock, self.rules)
         self.partition_admin = ControllerPartitionAdmin(
@@ -165,9 +167,14 @@ class ClusterMetadata(MembershipEvents):
         found = self.membership.image.controller
         return found.value.broker_id if found is not None else -1
 
-    def nodes(self) -> list[Node]:
+    def nodes(self, listener: str | None = None) -> list[Node]:
         registrations = sorted(self.membership.image.registrations(), key=lambda found: found.broker_id)
-        return [Node(found.broker_id, found.host, found.port, found.rack, found.wal_port) for found in registrations]
+        addressed = [(found, found.address_at(listener)) for found in registrations]
+        return [
+            Node(found.broker_id, *address, found.rack, found.wal_port)
+            for found, address in addressed
+            if address is not None
+        ]
 
     def peer_address(self, broker_id: int) -> Endpoint | None:
         registration = self.membership.image.registration(broker_id)

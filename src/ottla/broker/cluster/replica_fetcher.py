@@ -27,6 +27,7 @@ from ottla.broker.cluster.synced_reports import SyncedReports
 from ottla.machines.controller.state import Member
 from ottla.net.connection import Address, Connection
 from ottla.net.errors import ClientError, ConnectionLostError
+from ottla.net.security import NO_SECURITY, ConnectionSecurity
 from ottla.ports import Allocate, Clock
 from ottla.protocol.model.errors import ErrorCode
 from ottla.protocol.wire.fetch import FetchPartition
@@ -74,8 +75,10 @@ class ReplicaFetcher:
         change_lane: Callable[[Partition], None] = lambda _: None,
         flush: Flush | None = None,
         allocate: Allocate = bytearray,
+        security: ConnectionSecurity = NO_SECURITY,
     ) -> None:
         self._allocate = allocate
+        self._security = security
         self._clock = clock
         self.address = address
         self.lane = lane
@@ -157,6 +160,7 @@ class ReplicaFetcher:
                     timeout_ms=CONNECT_TIMEOUT_MS,
                     request_timeout_ms=REPLY_TIMEOUT_MS,
                     allocate=self._allocate,
+                    security=self._security,
                 )
                 self._reports.connection = self.connection
                 await self._fetch_on(self.connection)

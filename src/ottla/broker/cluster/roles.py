@@ -45,7 +45,14 @@ class PartitionRoles(PartitionEvents):
         self._look_again = look_again
         """Places a topic again soon, when an ongoing operation may have finished."""
         self._isr_changes = IsrChanges(membership, context.clock, rules)
-        self.fetchers = Fetchers(membership, context.clock, self._flush, context.shared.receive, context.throttles)
+        self.fetchers = Fetchers(
+            membership,
+            context.clock,
+            self._flush,
+            context.shared.receive,
+            context.throttles,
+            context.peer_security,
+        )
         self.failures = FailureReports(context, membership)
 
     async def stop(self) -> None:

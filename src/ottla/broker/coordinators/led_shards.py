@@ -52,15 +52,15 @@ class LedShards(ABC, Generic[ShardT]):
 
     # -- for handlers -----------------------------------------------------------------------------------------
 
-    async def coordinator_of(self, name: str) -> Node | Refused:
-        """Returns the broker that coordinates a group or transactional id, creating the topic if necessary. Refused
-        with COORDINATOR_NOT_AVAILABLE."""
+    async def coordinator_of(self, name: str, listener: str | None = None) -> Node | Refused:
+        """Returns the broker that coordinates a group or transactional id, with its address at the listener, creating
+        the topic if necessary. Refused with COORDINATOR_NOT_AVAILABLE."""
         topic = await self.ensure_topic()
         if isinstance(topic, Refused):
             return not_available(topic.message or topic.error.name)
         index = index_of(topic, name)
         leader = topic.layouts[index].leader if index is not None else -1
-        found = next((node for node in self._metadata.nodes() if node.id == leader), None)
+        found = next((node for node in self._metadata.nodes(listener) if node.id == leader), None)
         return found or not_available(f"partition {index} of {self.topic_name} has no leader at the moment")
 
     async def ensure_topic(self) -> Topic | Refused:

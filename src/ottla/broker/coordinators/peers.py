@@ -18,6 +18,7 @@ from ottla.broker.endpoints import Endpoint
 from ottla.net.apis import open_connection
 from ottla.net.connection import Address, Connection
 from ottla.net.errors import ClientError, ConnectionLostError
+from ottla.net.security import NO_SECURITY, ConnectionSecurity
 
 log = logging.getLogger("ottla.transactions")
 
@@ -39,6 +40,7 @@ class PeerAddresses(NamedTuple):
     """The id of this broker."""
     address_of: Callable[[int], Endpoint | None]
     """Returns the address of a live broker."""
+    security: ConnectionSecurity = NO_SECURITY
 
 
 class Peers(Generic[ItemT, OutcomeT]):
@@ -49,6 +51,7 @@ class Peers(Generic[ItemT, OutcomeT]):
     ) -> None:
         self.node_id = addresses.node_id
         self._address_of = addresses.address_of
+        self._security = addresses.security
         self._purpose = purpose
         self._exchange = exchange
         self._peers: dict[int, Peer[ItemT, OutcomeT]] = {}
@@ -62,7 +65,9 @@ class Peers(Generic[ItemT, OutcomeT]):
         peer = self._peers.get(broker_id)
         if peer is None:
             client_id = f"ottla-{self._purpose}-{self.node_id}"
-            peer = self._peers[broker_id] = Peer(partial(self._address, broker_id), client_id, self._exchange)
+            peer = self._peers[broker_id] = Peer(
+                partial(self._address, broker_id), client_id, self._exchange, self._security
+            )
         return await peer.ask(item)
 
     def stop(self) -> None:
@@ -80,8 +85,13 @@ class Peer(Generic[ItemT, OutcomeT]):
     """The connection to one broker, with its queue of items."""
 
     def __init__(
-        self, address: Callable[[], Address | None], client_id: str, exchange: Exchange[ItemT, OutcomeT]
+        self,
+        address: Callable[[], Address | None],
+        client_id: str,
+        exchange: Exchange[ItemT, OutcomeT],
+        security: ConnectionSecurity = NO_SECURITY,
     ) -> None:
+        self._security = security
         self._address = address
         self._client_id = client_id
         self._exchange = exchange
@@ -142,6 +152,7 @@ class Peer(Generic[ItemT, OutcomeT]):
                 software_version=ottla.__version__,
                 connect_timeout_ms=CONNECT_TIMEOUT_MS,
                 request_timeout_ms=REPLY_TIMEOUT_MS,
+                security=self._security,
             )
         return self._connection
 

@@ -19,10 +19,10 @@ async def asking(broker: Broker) -> AsyncIterator[Admin]:
     """Opens an admin client. Raises ClientError, or TimeoutError if a query takes too long for a page."""
     from ottla.client import Admin  # most pages need no other broker
 
-    endpoint = broker.context.endpoints.clients
+    endpoint = broker.context.endpoints.for_brokers
     address = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
     async with (
         asyncio.timeout(ASKING_TIMEOUT_S),
-        Admin(f"{address}:{endpoint.port}", client_id="ottla-metrics") as admin,
+        Admin(f"{address}:{endpoint.port}", client_id="ottla-metrics", security=broker.context.peer_security) as admin,
     ):
         yield admin

@@ -53,6 +53,15 @@ BACKLOG_LIMIT = gauge(
 BACKLOG_WAITS = counter(
     "backlog_waits", "Number of produce requests and append streams that had to wait for the backlog."
 )
+CONNECTIONS_UNAUTHENTICATED = gauge(
+    "connections_unauthenticated", "Number of connections in a TLS handshake or before their authentication."
+)
+HANDSHAKES_FAILED = counter("tls_handshakes_failed", "Number of TLS handshakes that failed or took too long.")
+CERTIFICATE_EXPIRES = gauge(
+    "tls_certificate_not_after_seconds",
+    "Time at which the certificate of a listener expires, in seconds since 1970.",
+    "listener",
+)
 CONNECTIONS = gauge("connections", "Number of open connections of clients and other brokers.")
 CONNECTIONS_ACCEPTED = counter("connections_accepted", "Number of connections that were opened.")
 CONNECTIONS_REFUSED = counter(
@@ -265,6 +274,7 @@ SECTIONS: dict[str, list[Metric]] = {
         *(REQUESTS, REQUEST_ERRORS, REQUEST_SECONDS, PRODUCE_SECONDS, FETCH_SECONDS, COLD_READS, FETCH_SESSIONS),
         *(REQUESTS_IN_FLIGHT, REQUEST_MEMORY, BACKLOG, BACKLOG_LIMIT, BACKLOG_WAITS),
         *(CONNECTIONS, CONNECTIONS_ACCEPTED, CONNECTIONS_REFUSED),
+        *(CONNECTIONS_UNAUTHENTICATED, HANDSHAKES_FAILED, CERTIFICATE_EXPIRES),
     ],
     "Topics": [
         *(TOPIC_IN_BYTES, TOPIC_IN_RECORDS, TOPIC_IN_BATCHES, TOPIC_FOLLOWED_BYTES, TOPIC_FOLLOWED_RECORDS),

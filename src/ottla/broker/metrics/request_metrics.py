@@ -47,6 +47,10 @@ def connections(watched: ScrapeTarget, page: Page) -> Iterator[None]:
     page.add(declared.CONNECTIONS, server.connection_count)
     page.add(declared.CONNECTIONS_ACCEPTED, server.accepted_count)
     page.add(declared.CONNECTIONS_REFUSED, server.turned_away_count)
+    page.add(declared.CONNECTIONS_UNAUTHENTICATED, server.unauthenticated_count)
+    page.add(declared.HANDSHAKES_FAILED, server.failed_handshake_count)
+    for listener, certificate in server.certificates():
+        page.add(declared.CERTIFICATE_EXPIRES, int(certificate.not_after.timestamp()), listener)
     page.add(declared.REQUESTS_IN_FLIGHT, server.inflight_count)
     page.add(declared.REQUEST_MEMORY, server.buffered_bytes)
     backlog = watched.broker.backlog

@@ -6,14 +6,14 @@ behind until they leave the ISR, every pending request fails, and the clients se
 while the backlog is above a limit. Only their connections wait: nothing that shrinks the backlog (follower fetches,
 reports of synced ends, journal writes) passes through here.
 
-The limit follows the measured drain rate, so that a full backlog is acknowledged within `TARGET_MS` on a fast disk and
-on a slow one, or within twice the latency of a cluster whose acknowledgements take longer. It starts low: a first burst
-must not overwhelm a slow follower before anything is measured. The rate is measured only while producers wait, so an
+The limit follows the measured drain rate (`backlog_limit`). The rate is measured only while producers wait, so an
 unsaturated broker pays for a few additions only.
 
 A partition whose high watermark does not move at all (a follower has just died, or the ISR is below its minimum) counts
-as stalled after `STALL_MS` and no longer holds back the producers of other partitions. After `ABANDONED_MS` the
-follower is considered dead rather than slow, and the partition holds back acks=all requests only.
+as stalled after `STALL_MS` and no longer holds back the producers of other partitions. Stalled partitions share a limit
+of their own: a disk that pauses stalls all of its partitions at once, and a limit for each would admit far more than
+the disk can catch up with. After `ABANDONED_MS` the follower is considered dead rather than slow, and the partition
+holds back acks=all requests only, each partition up to the limit.
 """
 
 from __future__ import annotations
@@ -22,23 +22,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
+from ottla.broker.partition.backlog_limit import LAG_MS_MAX, BacklogLimit
 from ottla.ports import Clock, Timer
 
-TARGET_MS = 100.0
-"""Time in which a full backlog should drain. It must be above the latency of an acknowledgement in an idle cluster, or
-the limit itself would lower the rate that it follows. Where acknowledgements take longer, the time is
-`LATENCIES` of the shortest one seen, at most `TARGET_MS_MAX`."""
-LATENCIES = 2.0
-TARGET_MS_MAX = 1000.0
-"""Far below replica.lag.time.max.ms: a full backlog must not make a follower leave the ISR."""
-LEAST_SHARE = 16
-"""The limit never falls below its maximum divided by this: enough to keep a cluster with slow acknowledgements busy."""
 STALL_MS = 1000.0
+"""Time without progress after which a partition counts as stalled, or twice the latency of an acknowledgement if that
+is longer: a slow disk is not a dead follower."""
 ABANDONED_MS = 5000.0
-WINDOW_MS = 50.0
-"""Length of one measurement of the drain rate."""
-WINDOWS = 20
-"""Number of windows over which the rate is averaged: acknowledgements arrive in bursts, one per write."""
 RECHECK_MS = 20.0
 """How often waiting producers are rechecked even if nothing drains: the end of a stall or of slow segment writes
 releases no bytes."""
@@ -70,37 +60,30 @@ class Backlog:
     __slots__ = (
         "_clock",
         "_is_disk_behind",
-        "_latency_ms_min",
-        "_limit_bytes",
-        "_limit_bytes_max",
-        "_limit_bytes_min",
+        "_limit",
         "_measured_ms",
-        "_released_bytes",
         "_sample",
         "_timer",
         "_waiting",
         "_wake_is_due",
-        "_window_ms",
-        "_windows",
         "partitions",
         "size_bytes",
         "stalled",
+        "stalled_bytes",
         "waits",
     )
 
-    def __init__(self, clock: Clock, limit_bytes_max: int, is_disk_behind: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        limit_bytes_max: int,
+        is_disk_behind: Callable[[], bool] = lambda: False,
+        lag_max_ms: Callable[[], float] = lambda: LAG_MS_MAX,
+    ) -> None:
         self._clock = clock
         self._is_disk_behind = is_disk_behind
-        self._limit_bytes_max = limit_bytes_max
-        self._limit_bytes = self._limit_bytes_min = limit_bytes_max // LEAST_SHARE
-        self._windows: deque[tuple[int, float]] = deque(maxlen=WINDOWS)
-        """Released bytes and length of the last windows, while producers waited."""
-        self._released_bytes = 0
-        self._window_ms = 0.0
-        """Time that producers have waited in the current window."""
+        self._limit = BacklogLimit(limit_bytes_max, lag_max_ms)
         self._measured_ms = 0.0
-        self._latency_ms_min = 0.0
-        """The shortest time from an append to its acknowledgement that was measured; 0 before the first."""
         self._sample: tuple[PartitionBacklog, int, float] | None = None
         """The append whose latency is measured: its partition, its end offset and its time."""
         self._waiting: dict[Waiter, None] = {}
@@ -111,19 +94,26 @@ class Backlog:
         self.size_bytes = 0
         """Backlog of all partitions that are not stalled."""
         self.stalled = 0
-        """Number of stalled partitions."""
+        """Number of stalled partitions, abandoned ones included."""
+        self.stalled_bytes = 0
+        """Backlog of the stalled partitions that are not abandoned."""
         self.waits = 0
         """How often a producer had to wait."""
 
     @property
     def limit_bytes(self) -> int:
         """The number of bytes above which producers are throttled."""
-        return self._limit_bytes
+        return self._limit.size_bytes
+
+    @property
+    def stall_ms(self) -> float:
+        """The time without progress after which a partition counts as stalled."""
+        return min(max(STALL_MS, 2 * self._limit.latency_ms), ABANDONED_MS)
 
     @property
     def is_full(self) -> bool:
         """Whether the backlog is above its limit, or segment writes are behind."""
-        return self.size_bytes > self._limit_bytes or self._is_disk_behind()
+        return self.size_bytes > self._limit.size_bytes or self._is_disk_behind()
 
     @property
     def may_hold_back(self) -> bool:
@@ -137,13 +127,14 @@ class Backlog:
         before it sends more, so it adds little, and its latency does not depend on its neighbours' pipelines. Nobody
         passes when segment writes are behind: the log would soon reject the records.
         """
+        if partition.is_abandoned:
+            return acks == ALL and partition.size_bytes > self._limit.size_bytes
         if partition.is_stalled:
-            is_free = partition.is_abandoned and acks != ALL
-            return not is_free and partition.size_bytes > self._limit_bytes
+            return self.stalled_bytes > self._limit.size_bytes
         if not self.is_full:
             return False
         if acks == ALL and not producing.unacknowledged and not self._is_disk_behind():
-            return self.size_bytes > 2 * self._limit_bytes
+            return self.size_bytes > 2 * self._limit.size_bytes
         return True
 
     def wait(self, waiter: Waiter) -> None:
@@ -162,26 +153,15 @@ class Backlog:
     def on_released(self, size_bytes: int) -> None:
         """Notes bytes that were acknowledged or never will be, and wakes waiters if there is room."""
         if self._waiting:
-            self._released_bytes += size_bytes
-            self._measure()
+            self._measure(size_bytes)
             if not self._wake_is_due and not self.is_full:
                 self._wake_is_due = True
                 self._clock.call_soon(self._wake)
 
-    def _measure(self) -> None:
-        """Adds the time since the last call to the current window. A window may span several periods of waiting: if
-        short ones were left out, only slow acknowledgements would count, and the limit would fall with them."""
+    def _measure(self, released_bytes: int = 0) -> None:
         now_ms = self._clock.monotonic_ms()
-        self._window_ms += now_ms - self._measured_ms
+        self._limit.on_waited(now_ms - self._measured_ms, released_bytes)
         self._measured_ms = now_ms
-        if self._window_ms < WINDOW_MS:
-            return
-        self._windows.append((self._released_bytes, self._window_ms))
-        rate = sum(size for size, _ in self._windows) / sum(length_ms for _, length_ms in self._windows)
-        target_ms = min(max(TARGET_MS, LATENCIES * self._latency_ms_min), TARGET_MS_MAX)
-        self._limit_bytes = min(max(int(rate * target_ms), self._limit_bytes_min), self._limit_bytes_max)
-        self._window_ms = 0.0
-        self._released_bytes = 0
 
     @property
     def wants_sample(self) -> bool:
@@ -195,8 +175,7 @@ class Backlog:
     def end_sample(self, partition: PartitionBacklog, watermark: int) -> None:
         """Notes the latency of the measured append if the high watermark of its partition has passed it."""
         if self._sample is not None and self._sample[0] is partition and self._sample[1] <= watermark:
-            latency_ms = self._clock.monotonic_ms() - self._sample[2]
-            self._latency_ms_min = min(latency_ms, self._latency_ms_min or latency_ms)
+            self._limit.on_latency(self._clock.monotonic_ms() - self._sample[2])
             self._sample = None
 
     def drop_sample(self, partition: PartitionBacklog) -> None:
@@ -256,8 +235,7 @@ class PartitionBacklog:
         self._appended.append((end_offset, size_bytes))
         self.size_bytes += size_bytes
         backlog = self._backlog
-        if not self.is_stalled:
-            backlog.size_bytes += size_bytes
+        self._count(size_bytes)
         if backlog.wants_sample:
             backlog.start_sample(self, end_offset)
 
@@ -285,22 +263,32 @@ class PartitionBacklog:
         if self._moved_ms == NEVER:
             self._moved_ms = now_ms
         still_ms = now_ms - self._moved_ms
-        if not self.is_stalled and still_ms >= STALL_MS:
-            self.is_stalled = True
+        if not self.is_stalled and still_ms >= self._backlog.stall_ms:
             self._backlog.stalled += 1
-            self._backlog.size_bytes -= self.size_bytes
+            self._move(is_stalled=True, is_abandoned=False)
             return True
         if not self.is_abandoned and still_ms >= ABANDONED_MS:
-            self.is_abandoned = True
+            self._move(is_stalled=True, is_abandoned=True)
             return True
         return False
+
+    def _move(self, *, is_stalled: bool, is_abandoned: bool) -> None:
+        """Counts the partition's backlog among that of live, stalled or abandoned partitions."""
+        self._count(-self.size_bytes)
+        self.is_stalled, self.is_abandoned = is_stalled, is_abandoned
+        self._count(self.size_bytes)
+
+    def _count(self, size_bytes: int) -> None:
+        if not self.is_stalled:
+            self._backlog.size_bytes += size_bytes
+        elif not self.is_abandoned:
+            self._backlog.stalled_bytes += size_bytes
 
     def _remove(self, released_bytes: int) -> None:
         backlog = self._backlog
         if self.is_stalled:
-            self.is_stalled = self.is_abandoned = False
             backlog.stalled -= 1
-            backlog.size_bytes += self.size_bytes
+            self._move(is_stalled=False, is_abandoned=False)
         self.size_bytes -= released_bytes
         backlog.size_bytes -= released_bytes
         self._moved_ms = NEVER

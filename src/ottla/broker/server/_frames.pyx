@@ -63,6 +63,7 @@ cdef class ReceiveMemory:
 @cython.final
 cdef class FrameAssembler:
     cdef ReceiveMemory _memory
+    cdef Py_ssize_t _frame_bytes_min
     cdef Py_ssize_t _frame_bytes_max
     cdef bytes _carry
     cdef memoryview _own
@@ -73,8 +74,13 @@ cdef class FrameAssembler:
 
     def __init__(self, ReceiveMemory memory not None, Py_ssize_t frame_bytes_max):
         self._memory = memory
+        self._frame_bytes_min = FRAME_BYTES_MIN
         self._frame_bytes_max = frame_bytes_max
         self._carry = b""
+
+    def set_limits(self, Py_ssize_t frame_bytes_min, Py_ssize_t frame_bytes_max):
+        self._frame_bytes_min = frame_bytes_min
+        self._frame_bytes_max = frame_bytes_max
 
     @property
     def held_bytes(self):
@@ -126,7 +132,7 @@ cdef class FrameAssembler:
         data = memory_of(target)
         while end - at >= SIZE_BYTES:
             size = frame_size_at(data + at)
-            if size < FRAME_BYTES_MIN or size > self._frame_bytes_max:
+            if size < self._frame_bytes_min or size > self._frame_bytes_max:
                 self._refuse(size, data[at : at + SIZE_BYTES])
                 return frames
             if size > end - at - SIZE_BYTES:

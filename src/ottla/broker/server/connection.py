@@ -14,10 +14,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from functools import partial
 from typing import cast
 
+from ottla.broker.endpoints import ClientAddress
 from ottla.broker.partition.backlog import Backlog
-from ottla.broker.server.frames import LARGE_FRAME_BYTES, FrameAssembler
+from ottla.broker.server.frames import FRAME_BYTES_MIN, LARGE_FRAME_BYTES, FrameAssembler
 from ottla.broker.server.memory_share import PRODUCE_KEY, MemoryShare
 from ottla.broker.server.plain_sockets import plain_descriptor_of
 from ottla.broker.server.port import AsyncReply, Buffers, Later, RunReplies
@@ -50,7 +52,9 @@ class Connection(asyncio.BufferedProtocol):
         "_descriptor",
         "_handle_request",
         "_handle_run",
+        "_handler",
         "_inflight",
+        "_is_plain",
         "_is_stopping",
         "_memory",
         "_offered_bytes",
@@ -68,10 +72,11 @@ class Connection(asyncio.BufferedProtocol):
     _transport: asyncio.Transport
     _writer: ReplyWriter
 
-    def __init__(self, serving: ServerContext, peer: str) -> None:
-        self.peer = peer
+    def __init__(self, serving: ServerContext, client: ClientAddress, *, is_plain: bool = True) -> None:
+        self.peer = str(client)
         self._serving = serving
-        handler = serving.handler.connect(peer)
+        self._is_plain = is_plain
+        self._handler = handler = serving.handler.connect(client)
         self._handle_request = handler.handle
         self._handle_run = handler.handle_run
         self._assembler = FrameAssembler(serving.receive_memory, serving.limits.frame_bytes_max)
@@ -100,6 +105,20 @@ class Connection(asyncio.BufferedProtocol):
         self._writer = ReplyWriter(self._transport, self._serving.loop, self.peer)
         self._descriptor = plain_descriptor_of(transport)
         self._serving.wheel.add(self)
+        if not self._is_plain:
+            self._serving.unauthenticated.replace_end(self, partial(self._refuse, "authentication"))
+            self._on_authentication(self._handler.begin(transport, self._on_authentication))
+
+    def _on_authentication(self, is_authenticated: bool) -> None:
+        """Accepts requests of any kind and size from an authenticated client, else only small ones."""
+        serving, limits = self._serving, self._serving.limits
+        self._handle_request, self._handle_run = self._handler.handle, self._handler.handle_run
+        if is_authenticated:
+            self._assembler.set_limits(FRAME_BYTES_MIN, limits.frame_bytes_max)
+            serving.unauthenticated.discard(self)
+        else:
+            # Before SaslHandshake v1, tokens are frames without a header, so they may be shorter than any request.
+            self._assembler.set_limits(0, limits.unauthenticated_frame_bytes_max)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         buffer = self._assembler.buffer()
@@ -170,6 +189,9 @@ class Connection(asyncio.BufferedProtocol):
         self._share.release()
         self._serving.wheel.remove(self)
         self._serving.connections.pop(self, None)
+        if not self._is_plain:
+            self._serving.unauthenticated.discard(self)
+            self._handler.end()
 
     # Requests
 
@@ -369,9 +391,13 @@ class Connection(asyncio.BufferedProtocol):
         """Half-closes the connection. Further data from the client is read and dropped: closing a socket with unread
         data would reset the connection, and lose replies in flight."""
         self._writer.flush()
-        if not self._writer.is_closed:
-            self._transport.write_eof()
-            self._transport.resume_reading()
+        if self._writer.is_closed:
+            return
+        if not self._transport.can_write_eof():  # TLS: closing says goodbye too, after everything is sent
+            self._writer.close()
+            return
+        self._transport.write_eof()
+        self._transport.resume_reading()
 
     @property
     def inflight_count(self) -> int:

@@ -73,10 +73,21 @@ class PlainReceiveMemory:
 class PlainFrameAssembler:
     """Assembles the frames of one connection."""
 
-    __slots__ = ("_carry", "_expected_bytes", "_filled", "_frame_bytes_max", "_in_spare", "_memory", "_own", "refusal")
+    __slots__ = (
+        "_carry",
+        "_expected_bytes",
+        "_filled",
+        "_frame_bytes_max",
+        "_frame_bytes_min",
+        "_in_spare",
+        "_memory",
+        "_own",
+        "refusal",
+    )
 
     def __init__(self, memory: PlainReceiveMemory, frame_bytes_max: int) -> None:
         self._memory = memory
+        self._frame_bytes_min = FRAME_BYTES_MIN
         self._frame_bytes_max = frame_bytes_max
         self._carry = b""
         """The beginning of a frame, while it is short."""
@@ -90,6 +101,11 @@ class PlainFrameAssembler:
         """The buffer size that the next frame will need, if the last one was large; else 0."""
         self.refusal: str | None = None
         """Why the stream cannot continue: a sentence about what the peer sent."""
+
+    def set_limits(self, frame_bytes_min: int, frame_bytes_max: int) -> None:
+        """Changes the sizes that frames may have from the next read on."""
+        self._frame_bytes_min = frame_bytes_min
+        self._frame_bytes_max = frame_bytes_max
 
     @property
     def held_bytes(self) -> int:
@@ -131,10 +147,10 @@ class PlainFrameAssembler:
         end = self._filled + byte_count
         at = size = 0
         unpack = _SIZE.unpack_from
-        frame_bytes_max = self._frame_bytes_max
+        frame_bytes_min, frame_bytes_max = self._frame_bytes_min, self._frame_bytes_max
         while end - at >= SIZE_BYTES:
             (size,) = unpack(target, at)
-            if not FRAME_BYTES_MIN <= size <= frame_bytes_max:
+            if not frame_bytes_min <= size <= frame_bytes_max:
                 self._refuse(size, bytes(target[at : at + SIZE_BYTES]))
                 return frames
             start = at + SIZE_BYTES

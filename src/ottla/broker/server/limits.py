@@ -26,6 +26,10 @@ class Limits:
     inflight_max: int
     queued_bytes_max: int
     """A number that is never reached if there is no limit (-1, as in Kafka)."""
+    unauthenticated_max: int
+    """Maximum number of connections in a TLS handshake or before SASL authentication."""
+    authentication_timeout_ms: int
+    unauthenticated_frame_bytes_max: int
     idle_ms: int
     """-1: idle connections are never closed."""
     stall_ms: int
@@ -43,6 +47,9 @@ class Limits:
             connections_max=config.max_connections,
             inflight_max=config.max_inflight_per_connection,
             queued_bytes_max=config.queued_max_request_bytes if config.queued_max_request_bytes > 0 else sys.maxsize,
+            unauthenticated_max=config.unauthenticated_connections_max,
+            authentication_timeout_ms=config.authentication_timeout_ms,
+            unauthenticated_frame_bytes_max=config.sasl_server_max_receive_size,
             idle_ms=config.connections_max_idle_ms,
             stall_ms=config.frame_stall_ms,
         )

@@ -14,6 +14,7 @@ import socket
 from collections.abc import Callable
 
 from ottla.broker.server.limits import QuietLog
+from ottla.broker.server.listener_kind import ListenerKind
 
 BACKLOG = 4096
 ACCEPTS_A_TURN = 64
@@ -89,21 +90,26 @@ def _explained(error: OSError, host: str, port: int) -> OSError:
 
 
 class Listener:
-    """The listening sockets. Each accepted socket is passed to `on_accepted`, with a printable name of its peer."""
+    """The listening sockets. Each accepted socket is passed to `on_accepted`, with the address of its peer and the
+    listener that it belongs to."""
 
-    def __init__(self, on_accepted: Callable[[socket.socket, str], None], quiet_log: QuietLog) -> None:
+    def __init__(
+        self, on_accepted: Callable[[socket.socket, tuple[str, int], ListenerKind], None], quiet_log: QuietLog
+    ) -> None:
         self._on_accepted = on_accepted
         self._quiet_log = quiet_log
         self._loop = asyncio.get_running_loop()
         self._sockets: list[socket.socket] = []
+        self._kinds: dict[socket.socket, ListenerKind] = {}
         self._pauses: dict[socket.socket, asyncio.TimerHandle] = {}
 
-    def open(self, host: str, port: int) -> int:
+    def open(self, host: str, port: int, kind: ListenerKind) -> int:
         """Listens on an address and returns its port. May be called several times to add addresses."""
         added = bind(host, port)
         self._sockets += added
         for listener in added:
-            self._loop.add_reader(listener, self._on_readable, listener)
+            self._kinds[listener] = kind
+            self._loop.add_reader(listener, self._on_readable, listener, kind)
         return _port_of(added)
 
     def close(self) -> None:
@@ -117,7 +123,7 @@ class Listener:
         self._sockets = []
         self._pauses = {}
 
-    def _on_readable(self, listener: socket.socket) -> None:
+    def _on_readable(self, listener: socket.socket, kind: ListenerKind) -> None:
         for _ in range(ACCEPTS_A_TURN):
             try:
                 accepted, address = listener.accept()
@@ -130,7 +136,7 @@ class Listener:
                     self._pause(listener, error)
                     return
                 continue
-            self._on_accepted(accepted, f"{address[0]}:{address[1]}")
+            self._on_accepted(accepted, address[:2], kind)
 
     def _pause(self, listener: socket.socket, error: OSError) -> None:
         advice = "raise the limit of open files (ulimit -n)" if error.errno in _OUT_OF_RESOURCES else "will try again"
@@ -140,4 +146,4 @@ class Listener:
 
     def _go_on(self, listener: socket.socket) -> None:
         del self._pauses[listener]
-        self._loop.add_reader(listener, self._on_readable, listener)
+        self._loop.add_reader(listener, self._on_readable, listener, self._kinds[listener])

@@ -6,9 +6,10 @@ The server knows nothing about APIs. `ottla.broker.api.request_handler` implemen
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Protocol
 
+from ottla.broker.endpoints import ClientAddress
 from ottla.broker.partition.backlog import Backlog
 from ottla.ports import ReadOnlyBuffer
 
@@ -22,6 +23,16 @@ RunReplies = bytes | asyncio.Future[bytes]
 
 class ConnectionHandler(Protocol):
     """Handles the requests of one connection, in the order of the calls."""
+
+    def begin(self, transport: asyncio.BaseTransport, rebind: Callable[[bool], None], /) -> bool:
+        """Called once for a connection of a listener that encrypts or authenticates, when its transport is ready.
+        Returns whether the client is authenticated already. When that changes, calls `rebind` with the new state:
+        `handle` and `handle_run` are others then."""
+        ...
+
+    def end(self) -> None:
+        """Called once after `begin`, when the connection is closed."""
+        ...
 
     @property
     def is_of_broker(self) -> bool:
@@ -42,8 +53,8 @@ class ConnectionHandler(Protocol):
 class RequestHandler(Protocol):
     """Handles the requests of all connections of a server."""
 
-    def connect(self, peer: str, /) -> ConnectionHandler:
-        """Returns the handler of a new connection. `peer` is a printable address."""
+    def connect(self, client: ClientAddress, /) -> ConnectionHandler:
+        """Returns the handler of a new connection."""
         ...
 
     def begin_shutdown(self) -> None:

@@ -6,17 +6,23 @@ import asyncio
 import logging
 import resource
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 
+from ottla.broker.endpoints import ClientAddress
 from ottla.broker.server.connection import Connection
 from ottla.broker.server.frames import ReceiveMemory
 from ottla.broker.server.limits import Limits, QuietLog, RequestMemory
 from ottla.broker.server.listener import Listener
+from ottla.broker.server.listener_kind import PLAIN, ListenerKind
 from ottla.broker.server.port import RequestHandler
 from ottla.broker.server.server_context import ServerContext
 from ottla.broker.server.timeout_wheel import TimeoutWheel
+from ottla.broker.server.unauthenticated import UnauthenticatedConnections
+from ottla.net.tls_failures import describe_tls_failure
 from ottla.ports import Allocate
 from ottla.protocol.model.broker_config import BrokerConfig
+from ottla.protocol.model.x509 import Certificate
 
 log = logging.getLogger("ottla.server")
 
@@ -34,12 +40,15 @@ class Server:
         self._limits = Limits.of(config)
         self._receive_memory = ReceiveMemory(allocate)
         self._accepting: set[asyncio.Task[None]] = set()
+        self._handshaking: set[asyncio.Task[None]] = set()
         self._listener: Listener | None = None
+        self._kinds: list[ListenerKind] = []
         self._serving: ServerContext
         self.accepted_count = 0
         self.turned_away_count = 0
+        self.failed_handshake_count = 0
 
-    async def start(self, host: str, port: int) -> tuple[str, int]:
+    async def start(self, host: str, port: int, kind: ListenerKind = PLAIN) -> tuple[str, int]:
         """Listens, and returns the address with the actual port.
 
         Raises OSError, with a readable message, if the address is not available.
@@ -54,14 +63,17 @@ class Server:
             request_memory=RequestMemory(self._limits, loop.call_soon),
             wheel=TimeoutWheel(loop, self._limits.shortest_timeout_ms),
             quiet_log=quiet_log,
+            unauthenticated=UnauthenticatedConnections(loop, self._limits),
         )
         self._listener = Listener(self._on_accepted, quiet_log)
-        return host, self._listener.open(host, port)
+        self._kinds.append(kind)
+        return host, self._listener.open(host, port, kind)
 
-    def listen_also(self, host: str, port: int) -> int:
+    def listen_also(self, host: str, port: int, kind: ListenerKind = PLAIN) -> int:
         """Listens on one more address and returns its port. Call it after `start`."""
         assert self._listener is not None, "the server was not started"
-        return self._listener.open(host, port)
+        self._kinds.append(kind)
+        return self._listener.open(host, port, kind)
 
     @property
     def connection_count(self) -> int:
@@ -73,13 +85,25 @@ class Server:
         """Requests without a reply, over all connections."""
         return sum(connection.inflight_count for connection in self._serving.connections)
 
+    def certificates(self) -> Iterator[tuple[str, Certificate]]:
+        """Iterates over the certificates of the listeners with TLS, by the names of the listeners."""
+        for kind in self._kinds:
+            if kind.tls is not None and kind.tls.certificate is not None:
+                yield kind.name, kind.tls.certificate
+
+    @property
+    def unauthenticated_count(self) -> int:
+        """Connections that are in a TLS handshake or have not authenticated yet."""
+        return len(self._serving.unauthenticated)
+
     @property
     def buffered_bytes(self) -> int:
         """Size of unanswered and incomplete requests."""
         return self._serving.request_memory.used_bytes
 
-    def _on_accepted(self, accepted: socket.socket, peer: str) -> None:
+    def _on_accepted(self, accepted: socket.socket, address: tuple[str, int], kind: ListenerKind) -> None:
         serving = self._serving
+        peer = ClientAddress(*address, kind.name)
         full = self._why_full(accepted)
         if full is not None:
             accepted.close()
@@ -90,9 +114,13 @@ class Server:
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self.accepted_count += 1
-        connection = Connection(serving, peer)
+        connection = Connection(serving, peer, is_plain=kind.is_plain)
         serving.connections[connection] = None
-        task = serving.loop.create_task(self._connect(accepted, connection))
+        task = serving.loop.create_task(self._connect(accepted, connection, kind))
+        if not kind.is_plain:
+            self._handshaking.add(task)
+            task.add_done_callback(self._handshaking.discard)
+            serving.unauthenticated.add(connection, partial(self._end_handshake, connection, task))
         self._accepting.add(task)
         task.add_done_callback(self._accepting.discard)
 
@@ -108,13 +136,38 @@ class Server:
             return f"of {descriptors_max} file descriptors, the last {kept_free} are not for connections (ulimit -n)"
         return None
 
-    async def _connect(self, accepted: socket.socket, connection: Connection) -> None:
+    async def _connect(self, accepted: socket.socket, connection: Connection, kind: ListenerKind) -> None:
+        loop = self._serving.loop
         try:
-            await self._serving.loop.connect_accepted_socket(lambda: connection, accepted)
+            if kind.tls is None:
+                await loop.connect_accepted_socket(lambda: connection, accepted)
+            else:
+                await loop.connect_accepted_socket(
+                    lambda: connection,
+                    accepted,
+                    ssl=kind.tls.context(),
+                    ssl_handshake_timeout=self._limits.authentication_timeout_ms / 1000,
+                    ssl_shutdown_timeout=LINGER_S,
+                )
         except OSError as error:
-            log.debug("peer %s left before it was served: %s", connection.peer, error)
-            self._serving.connections.pop(connection, None)
-            accepted.close()
+            if kind.tls is None:
+                log.debug("peer %s left before it was served: %s", connection.peer, error)
+            else:
+                self.failed_handshake_count += 1
+                self._serving.quiet_log.warning("handshake", f"peer {connection.peer} {describe_tls_failure(error)}")
+            self._forget(accepted, connection)
+        except asyncio.CancelledError:
+            self._forget(accepted, connection)
+
+    def _forget(self, accepted: socket.socket, connection: Connection) -> None:
+        self._serving.connections.pop(connection, None)
+        self._serving.unauthenticated.discard(connection)
+        accepted.close()
+
+    def _end_handshake(self, connection: Connection, task: asyncio.Task[None], reason: str) -> None:
+        self.failed_handshake_count += 1
+        self._serving.quiet_log.warning("handshake", f"peer {connection.peer} {reason}")
+        task.cancel()
 
     async def stop(self, grace_s: float) -> None:
         """Accepts no more connections or requests, answers pending ones within the grace period, then closes."""
@@ -122,6 +175,8 @@ class Server:
             return
         self._listener.close()
         self._listener = None
+        for handshake in self._handshaking:
+            handshake.cancel()
         await asyncio.gather(*self._accepting, return_exceptions=True)
         serving = self._serving
         for connection in list(serving.connections):
@@ -149,3 +204,4 @@ class Server:
         await self._wait_until(lambda: not serving.connections, LINGER_S)
         await asyncio.gather(*serving.coroutines, return_exceptions=True)
         serving.wheel.stop()
+        serving.unauthenticated.stop()

@@ -10,6 +10,7 @@ from ottla.broker.server.frames import ReceiveMemory
 from ottla.broker.server.limits import Limits, QuietLog, RequestMemory
 from ottla.broker.server.port import Buffers, RequestHandler
 from ottla.broker.server.timeout_wheel import TimeoutWheel
+from ottla.broker.server.unauthenticated import UnauthenticatedConnections
 
 
 class OpenConnection(Protocol):
@@ -45,6 +46,7 @@ class ServerContext:
     request_memory: RequestMemory
     wheel: TimeoutWheel
     quiet_log: QuietLog
+    unauthenticated: UnauthenticatedConnections
     connections: dict[OpenConnection, None] = field(default_factory=dict)
     coroutines: set[asyncio.Task[Buffers | None]] = field(default_factory=set)
     """Running requests. They finish even if their client is gone: a half-created topic helps nobody."""

@@ -1,4 +1,4 @@
-"""The port for the broker's durable metadata: topics, dynamic settings, reserved ids and offsets.
+"""The port for the broker's durable metadata: topics, dynamic settings, reserved ids and offsets, ACLs.
 
 Every method blocks until the change is on stable storage. The broker calls the methods on a disk thread, one at a time.
 A full disk, a lock or corruption raises an OSError whose message says what to do.
@@ -39,6 +39,8 @@ class CatalogState:
     dynamic_configs: dict[str, str] = field(default_factory=dict)
     next_producer_id: int = 0
     reserved_offsets: dict[tuple[TopicId, int], int] = field(default_factory=dict)
+    entries: dict[str, bytes] = field(default_factory=dict)
+    """Other metadata, such as ACLs, by the keys that it has in the coordination store of a cluster."""
     deleted: frozenset[TopicId] = frozenset()
     """Deleted topics that may still have files on the disk."""
 
@@ -73,6 +75,10 @@ class Catalog(Protocol):
 
     def put_dynamic_configs(self, configs: Mapping[str, str]) -> None:
         """Replaces all dynamic settings."""
+        ...
+
+    def change_entries(self, puts: Mapping[str, bytes], deletes: Iterable[str] = ()) -> None:
+        """Puts and deletes other metadata by key, in one transaction."""
         ...
 
     def reserve_producer_ids(self, count: int) -> int:

@@ -12,6 +12,7 @@ from ottla.broker.partition.backlog import PartitionBacklog
 from ottla.broker.partition.partition import Partition
 from ottla.broker.standalone.admin import StandaloneAdmin
 from ottla.broker.standalone.catalog import Catalog, CatalogAccess, CatalogState
+from ottla.broker.standalone.entries import CatalogEntries
 from ottla.broker.standalone.offset_reservations import OffsetReservations
 from ottla.broker.storage.any_log import AnyLog
 from ottla.broker.storage.memory_log import MemoryLog
@@ -36,6 +37,7 @@ class StandaloneMetadata:
     def __init__(self, context: BrokerContext, catalog: Catalog) -> None:
         self._context = context
         self.catalog = CatalogAccess(catalog, context.shared.disk.catalog_queue)
+        self.entries = CatalogEntries(self.catalog)
         self._configs = TopicConfigs(context)
         self._reservations = OffsetReservations(context, self.catalog)
         self.admin = StandaloneAdmin(context, self._configs, self.catalog, self._reservations, self._open_partitions)
@@ -49,6 +51,7 @@ class StandaloneMetadata:
         context.store.hold_reserve()
         state = catalog.load()
         self.cluster_id = state.cluster_id
+        self.entries.load(state.entries)
         self._configs.apply_dynamic(state.dynamic_configs)
         # Every start takes a new epoch, so that records lost in a crash are never confused with those that follow
         # (safety: one-history).
@@ -108,9 +111,11 @@ class StandaloneMetadata:
     def controller_id(self) -> int:
         return self._context.node_id
 
-    def nodes(self) -> list[Node]:
+    def nodes(self, listener: str | None = None) -> list[Node]:
         context = self._context
-        endpoint = context.endpoints.clients
+        endpoint = context.endpoints.clients if listener is None else context.endpoints.of_listener(listener)
+        if endpoint is None:
+            return []
         return [Node(context.node_id, *endpoint, context.config.broker_rack, context.endpoints.wal_port)]
 
     def peer_address(self, broker_id: int) -> Endpoint | None:

@@ -44,7 +44,7 @@ class MarkerSender:
         self._context = context
         self._metadata = metadata
         self._peers: Peers[PeerMarkers, Results] = Peers(
-            PeerAddresses(context.node_id, metadata.peer_address), _exchange
+            PeerAddresses(context.node_id, metadata.peer_address, context.peer_security), _exchange
         )
 
     def stop(self) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ottla.cli.client_security import client_security
 from ottla.cli.cluster.reassign import reassign
 from ottla.cli.failures import CommandError
 from ottla.cli.output import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, count_text, print_json, print_table, run, size_text
@@ -33,7 +34,7 @@ def describe(
         from ottla.client import Admin
         from ottla.client.admin.cluster_report import report_cluster
 
-        async with Admin(bootstrap, client_id="ottla-cli") as admin:
+        async with Admin(bootstrap, client_id="ottla-cli", security=client_security()) as admin:
             return await report_cluster(admin)
 
     report = run(work())

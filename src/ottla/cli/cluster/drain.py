@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ottla.cli.client_security import client_security
 from ottla.cli.failures import CommandError
 from ottla.cli.number_options import INT32_MAX, check_seconds
 from ottla.cli.output import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, count_text, print_json, print_table, run, say
@@ -41,7 +42,7 @@ def drain(
     async def work() -> None:
         from ottla.client import Admin
 
-        async with Admin(bootstrap, client_id="ottla-cli") as admin:
+        async with Admin(bootstrap, client_id="ottla-cli", security=client_security()) as admin:
             draining = BrokerDrain(admin, broker_id, dry_run=dry_run, wait=wait, timeout_s=timeout, as_json=as_json)
             await (draining.leaders() if leaders_only else draining.replicas())
 

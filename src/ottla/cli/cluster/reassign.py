@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ottla.cli.client_security import client_security
 from ottla.cli.failures import CommandError
 from ottla.cli.number_options import INT32_MAX, check_seconds
 from ottla.cli.output import (
@@ -107,7 +108,7 @@ def reassign(
     async def work() -> None:
         from ottla.client import Admin
 
-        async with Admin(bootstrap, client_id="ottla-cli") as admin:
+        async with Admin(bootstrap, client_id="ottla-cli", security=client_security()) as admin:
             if list_:
                 await _list(admin, as_json)
             elif cancel:

@@ -40,11 +40,12 @@ def doctor(
     from ottla.cli.doctor.kernel_checks import kernel_checks
     from ottla.cli.doctor.settings_checks import settings_checks
     from ottla.cli.doctor.software_checks import software_checks
+    from ottla.cli.doctor.tuning_checks import tuning_checks
 
     groups = {
         **({} if config is None else {"settings": list(settings_checks(config))}),
         "disk": list(disk_checks(data or default_data_dir())),
-        "kernel": list(kernel_checks()),
+        "kernel": [*kernel_checks(), *tuning_checks(data or default_data_dir())],
         "software": list(software_checks()),
     }
     counts = {status: sum(each.status is status for rows in groups.values() for each in rows) for status in Status}

@@ -209,9 +209,9 @@ def _device(place: Path, *, slow: bool) -> Iterator[Check]:
         yield warn("disk", "rotational", "a group commit waits about 8 ms for the platter; an SSD is 50 times faster")
 
 
-def queue_directory(device: int) -> Path | None:
+def queue_directory(device: int, root: Path = Path("/")) -> Path | None:
     """Returns the kernel's queue settings of the disk under a file system. A partition shares those of its disk."""
-    node = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}")
+    node = root / f"sys/dev/block/{os.major(device)}:{os.minor(device)}"
     for place in (node / "queue", node.resolve().parent / "queue"):
         if place.is_dir():
             return place

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ottla.cli.client_security import client_security
 from ottla.cli.failures import CommandError
 from ottla.cli.groups.offsets_plan import parse_topic
 from ottla.cli.groups.reset import Name, Topics, reset
@@ -38,7 +39,7 @@ def list_groups(
     async def work() -> tuple[list[GroupListing], dict[str, GroupLag]]:
         from ottla.client import Admin
 
-        async with Admin(bootstrap, client_id="ottla-cli") as admin:
+        async with Admin(bootstrap, client_id="ottla-cli", security=client_security()) as admin:
             listing = await admin.list_groups(states=state or (), types=type_ or ())
             return listing, await admin.group_lags([each.name for each in listing], in_seconds=False)
 
@@ -72,7 +73,7 @@ def describe(
     async def work() -> GroupLag:
         from ottla.client import Admin
 
-        async with Admin(bootstrap, client_id="ottla-cli") as admin:
+        async with Admin(bootstrap, client_id="ottla-cli", security=client_security()) as admin:
             return await admin.group_lag(name)
 
     lag = run(work())
@@ -173,7 +174,7 @@ def delete(
     async def work() -> tuple[list[str], list[str]]:
         from ottla.client import Admin
 
-        async with Admin(bootstrap, client_id="ottla-cli") as admin:
+        async with Admin(bootstrap, client_id="ottla-cli", security=client_security()) as admin:
             if topics:
                 return await _delete_offsets(admin, names[0], topics)
             return await _delete_groups(admin, names, if_exists)

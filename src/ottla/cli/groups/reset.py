@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ottla.cli.client_security import client_security
 from ottla.cli.failures import CommandError
 from ottla.cli.groups.offsets_plan import (
     OffsetChange,
@@ -118,7 +119,7 @@ def reset(
     async def work() -> None:
         from ottla.client import Admin
 
-        async with Admin(bootstrap, client_id="ottla-cli") as admin:
+        async with Admin(bootstrap, client_id="ottla-cli", security=client_security()) as admin:
             await _reset(admin, wish, execute, as_json)
 
     run(work())

@@ -10,6 +10,7 @@ import sqlite3
 from pathlib import Path
 from uuid import UUID
 
+from ottla.cli.client_security import client_security
 from ottla.cli.failures import CommandError
 from ottla.cli.output import run
 
@@ -57,7 +58,7 @@ def _id_of_brokers(name: str, bootstrap: str) -> UUID | None:
     async def work() -> UUID | None:
         from ottla.client import Admin
 
-        async with Admin(bootstrap, client_id="ottla-cli") as admin:
+        async with Admin(bootstrap, client_id="ottla-cli", security=client_security()) as admin:
             listed = await admin.list_topics(internal=True)
             return next((UUID(str(topic.id)) for topic in listed if topic.name == name), None)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ottla.cli.client_security import client_security
 from ottla.cli.output import DEFAULT_BOOTSTRAP, Bootstrap, count_text, print_table, run, say
 from ottla.cli.pipeline.spark import DEFAULT_MASTER, Master, Settings, spark_session
 from ottla.cli.pipeline.stop import StopRequest, until_interrupted
@@ -90,7 +91,7 @@ async def _check_topic(bootstrap: str, topic: str) -> None:
     """Raises ClientError if the topic does not exist, before topics are created for its results."""
     from ottla.client import Admin
 
-    async with Admin(bootstrap, client_id="ottla-pipeline") as admin:
+    async with Admin(bootstrap, client_id="ottla-pipeline", security=client_security()) as admin:
         await admin.describe_topic(topic)
 
 
@@ -98,7 +99,7 @@ async def _create(bootstrap: str, names: list[str]) -> None:
     from ottla.client import Admin
     from ottla.client.errors import TopicExistsError
 
-    async with Admin(bootstrap, client_id="ottla-pipeline") as admin:
+    async with Admin(bootstrap, client_id="ottla-pipeline", security=client_security()) as admin:
         for name in names:
             try:
                 await admin.create_topic(name)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
 
 import typer
 
+from ottla.cli.client_security import client_security
 from ottla.cli.failures import CommandError
 from ottla.cli.number_options import INT32_MAX, INT64_MAX, check_seconds
 from ottla.cli.output import DEFAULT_BOOTSTRAP, Bootstrap, run, say
@@ -116,6 +117,7 @@ async def _consume(
 
     consumer = Consumer(
         bootstrap,
+        security=client_security(),
         auto_offset_reset="earliest" if start.from_beginning else "latest",
         isolation_level="read_committed" if committed else "read_uncommitted",
         client_id="ottla-cli",

@@ -7,6 +7,7 @@ import time
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
+from ottla.cli.client_security import client_security
 from ottla.cli.output import count_text, say
 from ottla.cli.records.consume_limits import Limits
 from ottla.cli.records.record_format import Part
@@ -40,6 +41,7 @@ async def consume_in_group(
 
     consumer = Consumer(
         bootstrap,
+        security=client_security(),
         group_id=membership.group,
         group_protocol=membership.protocol.value,
         group_instance_id=membership.instance_id,

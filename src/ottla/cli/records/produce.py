@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ottla.cli.client_security import client_security
 from ottla.cli.failures import CommandError
 from ottla.cli.number_options import INT32_MAX
 from ottla.cli.output import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, count_text, print_json, run, say, size_text
@@ -202,7 +203,7 @@ async def _produce(
 ) -> None:
     from ottla.client import ClientError, Producer
 
-    producer = Producer(bootstrap, **options)
+    producer = Producer(bootstrap, security=client_security(), **options)
     started_s = time.monotonic()
     progress = Progress(producer)
     failure: Exception | None = None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ottla.cli.client_security import client_security
 from ottla.cli.failures import CommandError
 from ottla.cli.groups.commands import duration_text
 from ottla.cli.groups.offsets_plan import parse_topic
@@ -99,7 +100,7 @@ def _list_coordinated(
         from ottla.client import Admin
         from ottla.client.admin.transaction_descriptions import OPEN
 
-        async with Admin(bootstrap, client_id="ottla-cli") as admin:
+        async with Admin(bootstrap, client_id="ottla-cli", security=client_security()) as admin:
             listed = await admin.list_transactions(states=states, producer_ids=producer_ids, open_for_ms=least_ms)
             opened = [each.transactional_id for each in listed if each.state in OPEN]
             return listed, await admin.describe_transactions(opened)
@@ -141,7 +142,7 @@ def _list_hanging(
     async def work() -> HangingTransactions:
         from ottla.client import Admin
 
-        async with Admin(bootstrap, client_id="ottla-cli") as admin:
+        async with Admin(bootstrap, client_id="ottla-cli", security=client_security()) as admin:
             return await admin.find_hanging_transactions(await _partitions(admin, named) if named else None)
 
     found, unknown = run(work())
@@ -207,7 +208,7 @@ def describe(name: Name, as_json: AsJson = False, bootstrap: Bootstrap = DEFAULT
     async def work() -> tuple[TransactionDescription, list[ProducerState | None]]:
         from ottla.client import Admin
 
-        async with Admin(bootstrap, client_id="ottla-cli") as admin:
+        async with Admin(bootstrap, client_id="ottla-cli", security=client_security()) as admin:
             described = await admin.describe_transaction(name)
             found = await admin.describe_producers(described.partitions)
             return described, [_of_producer(found[at], described.producer_id) for at in described.partitions]

@@ -132,7 +132,8 @@ async def _start(settings: BrokerSettings) -> RunningBroker:
     """Starts the broker and turns the expected failures into error messages."""
     from ottla.broker.adapters.data_dir import UnusableDirectoryError
     from ottla.broker.adapters.lock import DirectoryInUseError
-    from ottla.broker.app import BadSettingsError, start_broker
+    from ottla.broker.app import start_broker
+    from ottla.broker.app_listeners import BadSettingsError
 
     try:
         return await start_broker(settings)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.adapters.lock import DirectoryInUseError, DirectoryLock
+from ottla.cli.client_security import client_security
 from ottla.cli.failures import CommandError
 from ottla.cli.up.broker_child import BrokerChild
 from ottla.cli.up.broker_runtime import say_ready, stop_on_signals
@@ -54,10 +55,8 @@ class Cluster:
                 raise CommandError(
                     f"there are not enough ports from {name} on for {count} brokers; choose a lower {name}"
                 )
-        if settings.inter_broker is not None:
-            raise CommandError(
-                "a file with inter.broker.listener.name configures a single broker; start it with `ottla broker`"
-            )
+        if settings.listeners.others:
+            raise CommandError("a file with several listeners configures a single broker; start it with `ottla broker`")
         self._settings = settings
         refused = parse_broker_config(settings.properties)
         if isinstance(refused, Refused):
@@ -113,7 +112,7 @@ async def _until_it_knows_all(address: str, count: int) -> None:
 
     while True:
         try:
-            async with Admin(address, client_id="ottla-up") as admin:
+            async with Admin(address, client_id="ottla-up", security=client_security()) as admin:
                 while True:
                     cluster = await admin.describe_cluster()
                     if len(cluster.brokers) >= count and cluster.controller_id >= 0:
@@ -157,14 +156,17 @@ def _locked_files(settings: BrokerSettings, data: Path, count: int) -> tuple[Dir
 def _replace_file(path: Path, text: str) -> None:
     """Replaces a file atomically, so that a restarted broker never reads a partial file."""
     unfinished = path.with_suffix(".unfinished")
+    unfinished.touch(mode=0o600)  # it may have passwords
     unfinished.write_text(text, encoding="utf-8")
     unfinished.replace(path)
 
 
 def _values(settings: BrokerSettings, data: Path, number: int, count: int) -> dict[str, str]:
+    listener_name, protocol = settings.listeners.client[:2]
+
     def listener(host: str, first_port: int | None) -> str:
         port = first_port + number - 1 if first_port else 0
-        return f"PLAINTEXT://[{host}]:{port}" if ":" in host else f"PLAINTEXT://{host}:{port}"
+        return f"{listener_name}://[{host}]:{port}" if ":" in host else f"{listener_name}://{host}:{port}"
 
     values = {
         "default.replication.factor": str(min(count, REPLICAS)),
@@ -172,6 +174,7 @@ def _values(settings: BrokerSettings, data: Path, number: int, count: int) -> di
         **settings.properties,
         "node.id": str(number),
         "listeners": listener(settings.host, settings.port),
+        "listener.security.protocol.map": f"{listener_name}:{protocol}",
         "log.dirs": str(broker_directory(data, number)),
         "ottla.coordination": f"sqlite:{coordination_directory(data)}",
         "ottla.host.shared": "true",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ottla.cli.address_options import check_host
+from ottla.cli.failures import CommandError
 from ottla.cli.up.broker_runtime import log_to_stderr, run_broker, warn_of_missing_extensions
 from ottla.cli.up.data_layout import brokers_to_run
 from ottla.cli.up.port_settings import METRICS_PORT, WAL_PORT
@@ -102,6 +103,14 @@ def up(
     ] = None,
     metrics_port: MetricsPort = None,
     wal_port: WalPort = None,
+    secure: Annotated[
+        bool,
+        typer.Option(
+            "--secure",
+            help="Encrypt and authenticate (TLS and SCRAM). Creates certificates and passwords at the first start, and "
+            "client.properties in the data directory, for `ottla --config`.",
+        ),
+    ] = False,
     disk: Annotated[DiskKind, typer.Option(hidden=True)] = DiskKind.real,
     fault_file: Annotated[Path | None, typer.Option(hidden=True)] = None,
     log_level: LogLevel = "info",
@@ -123,6 +132,12 @@ def up(
         settings.properties[METRICS_PORT] = str(metrics_port)
     if wal_port is not None:
         settings.properties[WAL_PORT] = str(wal_port)
+    if secure:
+        from ottla.cli.up.secure import secure as add_security
+
+        log.info("clients use the settings in %s", add_security(settings))
+    elif (Path(settings.data_dir) / "security" / "ca.key").exists():
+        raise CommandError(f"the cluster in {settings.data_dir} was created with --secure; add --secure")
     count = brokers_to_run(settings, brokers, DEFAULT_BROKERS, config)
     warn_of_missing_extensions()
     if count == 1:
@@ -149,7 +164,7 @@ def settings_from(
     host: str | None, port: int | None, data: Path | None, storage: Storage | None, config: Path | None
 ) -> BrokerSettings:
     """Merges the settings. Options take precedence over the file, and the file over the defaults."""
-    from ottla.broker.app import BrokerSettings, InterBrokerSettings
+    from ottla.broker.app import BrokerSettings
     from ottla.cli.up.config_file import FileSettings, read_config_file
     from ottla.protocol.model.durability import Durability
 
@@ -157,7 +172,7 @@ def settings_from(
     for notice in found.notices:
         log.warning("%s: %s", config, notice)
     chosen_data = data or (Path(found.data_dir) if found.data_dir else default_data_dir())
-    client, internal = found.listeners
+    client = found.listeners.client
     return BrokerSettings(
         data_dir=str(chosen_data.expanduser()),
         host=host or client.host or DEFAULT_HOST,
@@ -166,9 +181,5 @@ def settings_from(
         properties=found.properties,
         advertised_host=client.advertised_host,
         advertised_port=client.advertised_port if port is None else None,
-        inter_broker=None
-        if internal is None
-        else InterBrokerSettings(
-            internal.host or DEFAULT_HOST, internal.port or 0, internal.advertised_host, internal.advertised_port
-        ),
+        listeners=found.listeners,
     )

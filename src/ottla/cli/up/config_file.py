@@ -12,28 +12,31 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ottla.cli.failures import CommandError
-from ottla.cli.up.listeners import (
-    ADVERTISED,
-    CONTROLLERS,
-    INTER_BROKER,
-    LISTENERS,
-    PROTOCOLS,
-    Listeners,
-    parse_listeners,
-)
 from ottla.protocol.model.broker_config import BROKER_CONFIGS
 from ottla.protocol.model.config_keys import ConfigKey, ConfigType, parse_value, table
 from ottla.protocol.model.errors import Refused
 from ottla.protocol.model.foreign_settings import notices, refusal
+from ottla.protocol.model.listeners import (
+    ADVERTISED,
+    CONTROLLERS,
+    INTER_BROKER,
+    INTER_BROKER_PROTOCOL,
+    LISTENERS,
+    PROTOCOLS,
+    ListenerTable,
+    parse_listeners,
+)
+from ottla.protocol.model.security_keys import listener_key
 
 BROKER_ID = "broker.id"
 
 OURS = table(
     [
-        ConfigKey(LISTENERS, ConfigType.STRING, None, "Where to listen: PLAINTEXT://HOST:PORT.", dynamic=False),
+        ConfigKey(LISTENERS, ConfigType.STRING, None, "Where to listen: NAME://HOST:PORT,...", dynamic=False),
         ConfigKey(ADVERTISED, ConfigType.STRING, None, "Where clients and brokers connect.", dynamic=False),
         ConfigKey(INTER_BROKER, ConfigType.STRING, None, "The listener for the other brokers.", dynamic=False),
-        ConfigKey(PROTOCOLS, ConfigType.STRING, None, "NAME:PLAINTEXT for each listener.", dynamic=False),
+        ConfigKey(INTER_BROKER_PROTOCOL, ConfigType.STRING, None, "The same, by its protocol.", dynamic=False),
+        ConfigKey(PROTOCOLS, ConfigType.STRING, None, "NAME:PROTOCOL for each listener.", dynamic=False),
         ConfigKey(CONTROLLERS, ConfigType.STRING, None, "Listeners to ignore.", dynamic=False),
         ConfigKey("log.dirs", ConfigType.STRING, None, "The data directory.", dynamic=False),
         ConfigKey("log.dir", ConfigType.STRING, None, "The data directory.", dynamic=False),
@@ -58,7 +61,7 @@ class FileSettings(NamedTuple):
 
     properties: dict[str, str]
     """Settings passed to the broker."""
-    listeners: Listeners = Listeners()
+    listeners: ListenerTable = ListenerTable()
     data_dir: str | None = None
     notices: tuple[str, ...] = ()
     """Sentences about settings in the file that have no effect."""
@@ -72,9 +75,9 @@ def read_config_file(path: Path) -> FileSettings:
         line, message = problem
         raise CommandError(f"{path}, line {line}: {message}")
     values = {each.name: each.value for each in settings}
-    foreign = [name for name in values if name not in _KNOWN]
+    foreign = [name for name in values if _find(name) is None]
     listened = [CONTROLLERS] if CONTROLLERS in values else []
-    own = {name: value for name, value in values.items() if name in _KNOWN}
+    own = {name: value for name, value in values.items() if _find(name) is not None}
     return _split(own, path)._replace(notices=notices([*foreign, *listened], _KNOWN))
 
 
@@ -91,14 +94,20 @@ def read_settings(path: Path) -> list[Setting]:
 def problems(settings: Iterable[Setting]) -> Iterator[tuple[int, str]]:
     """Yields the line number and the reason for each setting that prevents a broker from starting."""
     for name, value, line in settings:
-        key = _KNOWN.get(name)
+        key = _find(name)
         problem = refusal(name, value, _KNOWN) if key is None else parse_value(key, value)
         if isinstance(problem, Refused):
             yield line, problem.message or f"{name} is not valid"
 
 
+def _find(name: str) -> ConfigKey | None:
+    return _KNOWN.get(name) or listener_key(name)
+
+
 def _split(values: dict[str, str], path: Path) -> FileSettings:
-    listeners = parse_listeners(values, path)
+    listeners = parse_listeners(values)
+    if isinstance(listeners, Refused):
+        raise CommandError(f"{path}: {listeners.message}")
     data_dir = values.get("log.dirs") or values.get("log.dir")
     if data_dir is not None and "," in data_dir:
         raise CommandError(f"{path}: log.dirs has several directories; a broker supports only one")

@@ -23,6 +23,7 @@ from ottla.client.admin.descriptions import (
 from ottla.client.admin.groups import GroupAdmin
 from ottla.client.admin.partitions import PartitionAdmin
 from ottla.client.admin.transactions import TransactionAdmin
+from ottla.client.admin.users import UserAdmin
 from ottla.client.brokers import new_backoff
 from ottla.client.consumer.list_offsets import list_offsets
 from ottla.client.consumer.partition_reader import EARLIEST, LATEST
@@ -49,7 +50,7 @@ HIGH_WATERMARK = -1
 _SET_FOR_TOPIC = "topic"
 
 
-class Admin(GroupAdmin, TransactionAdmin, PartitionAdmin):
+class Admin(GroupAdmin, TransactionAdmin, PartitionAdmin, UserAdmin):
     """Administers a cluster. Each call raises a ClientError that says what was refused and why.
 
     Example:

@@ -13,6 +13,7 @@ from ottla.client.errors import ClientError, ConnectionLostError, NoBrokerError,
 from ottla.client.metadata import Metadata, TopicView
 from ottla.net.apis import ClientApi, call
 from ottla.net.connection import Connection
+from ottla.net.security import NO_SECURITY, ConnectionSecurity
 from ottla.protocol.model.errors import ErrorCode
 
 CONTROLLER_TRIES = 8
@@ -30,6 +31,7 @@ class AdminCalls:
         client_id: str = "ottla-admin",
         connect_timeout_ms: int = 10_000,
         request_timeout_ms: int = 30_000,
+        security: ConnectionSecurity = NO_SECURITY,
     ) -> None:
         self._timeout_ms = request_timeout_ms
         self._brokers = Brokers(
@@ -37,6 +39,7 @@ class AdminCalls:
             client_id=client_id,
             connect_timeout_ms=connect_timeout_ms,
             request_timeout_ms=request_timeout_ms,
+            security=security,
         )
         self._metadata = Metadata(self._brokers, allow_auto_create=False)
 

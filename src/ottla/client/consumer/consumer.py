@@ -30,6 +30,7 @@ from ottla.client.groups.settings import DEFAULT_ASSIGNORS, GroupProtocol, Group
 from ottla.client.groups.steps import Identity
 from ottla.client.metadata import Metadata
 from ottla.client.serialization import Deserializer, converter
+from ottla.net.security import NO_SECURITY, ConnectionSecurity
 from ottla.protocol.model.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ class Consumer(ConsumerLookups):
 
     With `client_rack`, partitions are read from in-sync followers in that rack, where the brokers allow it.
     """
+
+    _group: GroupSession | None = None
 
     def __init__(
         self,
@@ -81,6 +84,7 @@ class Consumer(ConsumerLookups):
         connect_timeout_ms: int = 10_000,
         request_timeout_ms: int = 30_000,
         metadata_max_age_ms: int = 300_000,
+        security: ConnectionSecurity = NO_SECURITY,
     ) -> None:
         self._settings = FetchSettings(
             max_wait_ms=fetch_max_wait_ms,
@@ -101,10 +105,10 @@ class Consumer(ConsumerLookups):
             client_id=client_id,
             connect_timeout_ms=connect_timeout_ms,
             request_timeout_ms=request_timeout_ms,
+            security=security,
         )
         self._metadata = Metadata(self._brokers, allow_auto_create=False, max_age_ms=metadata_max_age_ms)
         self._subscription = Subscription(self._metadata, self._settings, has_group=group_id is not None)
-        self._group: GroupSession | None = None
         if group_id is not None:
             settings = GroupSettings(
                 group_id=group_id,

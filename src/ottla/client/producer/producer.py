@@ -33,6 +33,7 @@ from ottla.client.serialization import Serializer, check_headers, to_bytes
 from ottla.client.transactions.coordinator import TransactionCoordinators
 from ottla.client.transactions.producer_transactions import Transactions
 from ottla.client.transactions.transaction import Transaction
+from ottla.net.security import NO_SECURITY, ConnectionSecurity
 from ottla.protocol.records.record import HeaderRows
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ class Producer:
         client_id: str = "ottla-producer",
         connect_timeout_ms: int = 10_000,
         metadata_max_age_ms: int = 300_000,
+        security: ConnectionSecurity = NO_SECURITY,
     ) -> None:
         self._settings = ProducerSettings(
             acks=acks,
@@ -121,6 +123,7 @@ class Producer:
             client_id=client_id,
             connect_timeout_ms=connect_timeout_ms,
             request_timeout_ms=request_timeout_ms,
+            security=security,
         )
         self._metadata = Metadata(self._brokers, allow_auto_create=True, max_age_ms=metadata_max_age_ms)
         self._room = BufferSpace(buffer_bytes)

@@ -23,6 +23,7 @@ from ottla.client.metadata import Metadata
 from ottla.client.producer.batches import Identity
 from ottla.client.transactions import requests
 from ottla.client.transactions.coordinator import TransactionCoordinators
+from ottla.net.security import NO_SECURITY, ConnectionSecurity
 
 
 class PreparedTransaction(NamedTuple):
@@ -51,12 +52,14 @@ class PreparedTransactions:
         client_id: str = "ottla-prepared",
         timeout_ms: int = 60_000,
         connect_timeout_ms: int = 10_000,
+        security: ConnectionSecurity = NO_SECURITY,
     ) -> None:
         self._brokers = Brokers(
             bootstrap_servers,
             client_id=client_id,
             connect_timeout_ms=connect_timeout_ms,
             request_timeout_ms=min(timeout_ms, 30_000),
+            security=security,
         )
         self._metadata = Metadata(self._brokers, allow_auto_create=False, max_age_ms=300_000)
         self._timeout_ms = timeout_ms

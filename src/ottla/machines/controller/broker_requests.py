@@ -43,6 +43,8 @@ class BrokerStart:
     wal_port: int = 0
     inter_broker: tuple[str, int] | None = None
     """Host and port for other brokers, if they differ from those for clients."""
+    endpoints: tuple[tuple[str, str, int], ...] = ()
+    """Name, host and port of every listener."""
     clean_shutdown_epoch: int | None = None
     """The broker epoch that a clean shutdown left in the directory."""
     damaged: Collection[Durability] = ()
@@ -90,6 +92,7 @@ def register_broker(image: ClusterImage, start: BrokerStart, lease: LeaseId) -> 
         start.rack,
         wal_port=start.wal_port,
         inter_broker=start.inter_broker,
+        endpoints=start.endpoints,
     )
     return RegistrationWrite(_registration_write(image, start, registration, lease), registration)
 

@@ -75,6 +75,7 @@ def encode_registration(registration: Registration) -> bytes:
         state=registration.state.value,
         **({"wal_port": registration.wal_port} if registration.wal_port else {}),
         **_inter_broker_fields(registration),
+        **({"endpoints": registration.endpoints} if registration.endpoints else {}),
     )
 
 
@@ -212,7 +213,20 @@ def decode_registration(entry: Entry, broker_id: int) -> Registration:
         inter_broker=(_text(fields, "inter_broker_host"), _integer(fields, "inter_broker_port"))
         if "inter_broker_host" in fields
         else None,
+        endpoints=_endpoints(fields),
     )
+
+
+def _endpoints(fields: Mapping[str, Any]) -> tuple[tuple[str, str, int], ...]:
+    found = fields.get("endpoints", [])
+    if not isinstance(found, list):
+        raise MalformedError("'endpoints' is not a list")
+    for each in found:
+        match each:
+            case [str(), str(), int()]:
+                continue
+        raise MalformedError("'endpoints' has an element that is not [name, host, port]")
+    return tuple((name, host, port) for name, host, port in found)
 
 
 def decode_incarnation(entry: Entry) -> Incarnation:

@@ -85,6 +85,15 @@ class Registration:
     """Port of its append stream, on the same host; 0 if it has none."""
     inter_broker: tuple[str, int] | None = None
     """Host and port for other brokers, if they differ from those for clients."""
+    endpoints: tuple[tuple[str, str, int], ...] = ()
+    """Name, host and port of every listener; empty if there is only one, without a name."""
+
+    def address_at(self, listener: str | None) -> tuple[str, int] | None:
+        """Returns host and port of a listener, or None if the broker has no such listener. Without a name, and for a
+        broker that did not register its listeners by name, they are those for clients."""
+        if listener is None or not self.endpoints:
+            return self.host, self.port
+        return next(((host, port) for name, host, port in self.endpoints if name == listener), None)
 
     @property
     def member(self) -> Member:

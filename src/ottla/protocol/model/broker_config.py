@@ -17,6 +17,7 @@ from ottla.protocol.model.errors import ErrorCode, Refused
 from ottla.protocol.model.foreign_settings import refusal
 from ottla.protocol.model.group_keys import ASSIGNORS, GROUP_KEYS
 from ottla.protocol.model.replication_keys import DIRECTORY_MOVE_RATE, THROTTLED_RATES
+from ottla.protocol.model.security_keys import SECURITY_KEYS, SERVER_KEYS, listener_key
 from ottla.protocol.model.topic_config import TOPIC_CONFIGS, parse_topic_config
 from ottla.protocol.model.transaction_keys import TRANSACTION_KEYS
 
@@ -35,6 +36,7 @@ class BrokerConfig:
 
     auto_create_topics_enable: bool
     auto_leader_rebalance_enable: bool
+    authentication_timeout_ms: int
     broker_rack: str | None
     broker_session_timeout_ms: int
     connections_max_idle_ms: int
@@ -87,6 +89,7 @@ class BrokerConfig:
     queued_max_request_bytes: int
     replica_lag_time_max_ms: int
     replica_selector_class: str | None
+    sasl_server_max_receive_size: int
     socket_request_max_bytes: int
     tail_cache_bytes: int
     transaction_max_timeout_ms: int
@@ -98,6 +101,7 @@ class BrokerConfig:
     transaction_state_log_segment_bytes: int
     transactional_id_expiration_ms: int
     unacknowledged_max_bytes: int
+    unauthenticated_connections_max: int
     unwritten_max_bytes: int
     wal_advertised_port: int | None
     wal_host: str | None
@@ -417,6 +421,7 @@ _OWN_KEYS = [
     *THROTTLED_RATES,
     *BACK_PRESSURE_LIMITS,
     *TRANSACTION_KEYS,
+    *SERVER_KEYS,
 ]
 
 
@@ -442,19 +447,24 @@ def _synonym_doc(key: ConfigKey, synonym: Synonym) -> str:
 
 
 BROKER_CONFIGS: Mapping[str, ConfigKey] = MappingProxyType(
-    table([*_OWN_KEYS, DIRECTORY_MOVE_RATE, *_topic_default_keys()])
+    table([*_OWN_KEYS, *SECURITY_KEYS, DIRECTORY_MOVE_RATE, *_topic_default_keys()])
 )
+
+
+def find_key(name: str) -> ConfigKey | None:
+    """Returns the definition of a broker setting, or of a setting of one listener."""
+    return BROKER_CONFIGS.get(name) or listener_key(name)
 
 
 def parse_broker_config(given: Mapping[str, str]) -> BrokerConfig | Refused:
     """Parses the broker's settings. Every value is checked, even those that only topics use. Settings that Ottla does
     not have are dropped if a broker may start with them (`foreign_settings`)."""
     for name, text in given.items():
-        key = BROKER_CONFIGS.get(name)
+        key = find_key(name)
         problem = refusal(name, text, BROKER_CONFIGS) if key is None else parse_value(key, text)
         if isinstance(problem, Refused):
             return problem
-    given = {name: text for name, text in given.items() if name in BROKER_CONFIGS}
+    given = {name: text for name, text in given.items() if find_key(name) is not None}
     topics = parse_topic_config({}, given)
     if isinstance(topics, Refused):
         return topics

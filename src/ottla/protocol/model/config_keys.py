@@ -32,6 +32,8 @@ class ConfigType(IntEnum):
     LONG = 5
     DOUBLE = 6
     LIST = 7
+    PASSWORD = 9
+    """A secret: never shown to clients, and never part of a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +144,11 @@ class ConfigKey:
     attribute_override: str | None = None
 
     @property
+    def is_secret(self) -> bool:
+        """Whether its value is never shown."""
+        return self.type is ConfigType.PASSWORD
+
+    @property
     def attribute(self) -> str:
         """The name of the field in the parsed configuration."""
         return self.attribute_override or self.name.removeprefix("ottla.").replace(".", "_").replace("-", "_")
@@ -176,10 +183,13 @@ _TYPE_WORDS = {
     ConfigType.LONG: "a 64-bit integer",
     ConfigType.DOUBLE: "a number",
     ConfigType.LIST: "a comma-separated list",
+    ConfigType.PASSWORD: "a string",
 }
 
 
 def _invalid(key: ConfigKey, text: str, reason: str) -> Refused:
+    if key.type is ConfigType.PASSWORD:
+        return Refused(ErrorCode.invalid_config, f"Invalid value for configuration {key.name}: {reason}.")
     shown = text if len(text) <= 100 else text[:100] + "..."
     return Refused(ErrorCode.invalid_config, f"Invalid value {shown!r} for configuration {key.name}: {reason}.")
 
@@ -196,7 +206,7 @@ def _parse_type(type_: ConfigType, text: str) -> Value | None:
             return _parse_double(text)
         case ConfigType.LIST:
             return frozenset(word for word in (part.strip() for part in text.split(",")) if word)
-        case ConfigType.STRING:
+        case ConfigType.STRING | ConfigType.PASSWORD:
             return text
 
 

@@ -19,15 +19,15 @@ from ottla.protocol.model.kafka_settings import (
     IneffectiveSettings,
     UnsafeSettings,
 )
+from ottla.protocol.model.security_keys import LISTENER_PREFIX, listener_key
 
 OWN_PREFIX = "ottla."
-LISTENER_PREFIX = "listener.name."
 SURELY_MEANT = 0.9
 """An unknown name that is at least this similar to the name of a rejected setting counts as its misspelling."""
 
 _UNSAFE_NAMES = {name: group for group in (*UNSAFE, OF_THE_PROCESS) for name in group.names}
 _NAMES_WITHOUT_EFFECT = {name: group for group in WITHOUT_EFFECT for name in group.names}
-_OF_A_LISTENER = IneffectiveSettings("a broker has one listener, so settings per listener have no effect", ())
+_OF_A_LISTENER = IneffectiveSettings("this setting cannot differ between listeners", ())
 
 
 def refusal(name: str, value: str, known: Mapping[str, ConfigKey]) -> Refused | None:
@@ -73,7 +73,8 @@ def notices(names: Iterable[str], known: Mapping[str, ConfigKey]) -> tuple[str, 
 
 def is_unknown(name: str, known: Mapping[str, ConfigKey]) -> bool:
     """Reports whether neither Kafka nor Ottla knows the name."""
-    return name not in known and without_effect(name) is None and _unsafe(name) is None
+    is_own = name in known or listener_key(name) is not None
+    return not is_own and without_effect(name) is None and _unsafe(name) is None
 
 
 def why_not_dynamic(name: str, known: Mapping[str, ConfigKey]) -> Refused:

@@ -78,7 +78,7 @@ WITHOUT_EFFECT = (
             "broker.heartbeat.interval.ms controlled.shutdown.enable controller.listener.names "
             "controller.performance.always.log.threshold.ms controller.performance.sample.period.ms "
             "controller.socket.timeout.ms early.start.listeners initial.broker.registration.timeout.ms "
-            "inter.broker.listener.name internal.metadata.delete.delay.millis internal.metadata.log.segment.bytes "
+            "internal.metadata.delete.delay.millis internal.metadata.log.segment.bytes "
             "internal.metadata.max.batch.size.in.bytes metadata.log.dir "
             "metadata.log.max.record.bytes.between.snapshots metadata.log.max.snapshot.interval.ms "
             "metadata.log.segment.bytes metadata.log.segment.ms "
@@ -170,25 +170,22 @@ UNSAFE = (
         harmless=(("allow.everyone.if.no.acl.found", "true"),),
     ),
     UnsafeSettings(
-        "Ottla does not authenticate clients. Remove the setting, and let only trusted clients reach the broker's port",
+        "Ottla does not have this part of SASL: it has PLAIN and SCRAM, without delegation tokens and without classes "
+        "of Kafka. Remove the setting. Users and passwords of a listener belong into "
+        "listener.name.NAME.MECHANISM.sasl.jaas.config",
         _names(
-            "connections.max.reauth.ms delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms "
-            "delegation.token.master.key delegation.token.max.lifetime.ms delegation.token.secret.key "
-            "principal.builder.class sasl.client.callback.handler.class sasl.enabled.mechanisms sasl.jaas.config "
-            "sasl.mechanism.controller.protocol sasl.mechanism.inter.broker.protocol sasl.server.callback.handler.class"
+            "delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms delegation.token.master.key "
+            "delegation.token.max.lifetime.ms delegation.token.secret.key principal.builder.class "
+            "sasl.client.callback.handler.class sasl.jaas.config sasl.mechanism.controller.protocol "
+            "sasl.server.callback.handler.class"
         ),
         prefixes=("sasl.",),
-        harmless=(("connections.max.reauth.ms", "0"),),
     ),
     UnsafeSettings(
-        "Ottla serves plaintext only. Remove the setting, and encrypt the connections in front of the broker if the "
-        "network is not trusted",
-        _names(
-            "security.inter.broker.protocol security.providers ssl.client.auth ssl.keystore.location "
-            "ssl.truststore.location"
-        ),
+        "Ottla's TLS is OpenSSL's and loads no classes of Java. Remove the setting",
+        _names("security.providers ssl.engine.factory.class ssl.provider ssl.trustmanager.algorithm"),
         prefixes=("ssl.",),
-        harmless=(("security.inter.broker.protocol", "PLAINTEXT"), ("ssl.client.auth", "none")),
+        harmless=(("ssl.trustmanager.algorithm", "PKIX"),),
     ),
     UnsafeSettings(
         "Ottla does not load classes of Kafka, so the policy would not be enforced. Remove the setting",
@@ -222,7 +219,10 @@ UNSAFE = (
 
 OF_THE_PROCESS = UnsafeSettings(
     "set it in the configuration file of `ottla up` or `ottla broker`",
-    _names("advertised.listeners broker.id listener.security.protocol.map listeners log.dir log.dirs"),
+    _names(
+        "advertised.listeners broker.id inter.broker.listener.name listener.security.protocol.map listeners log.dir "
+        "log.dirs security.inter.broker.protocol"
+    ),
 )
 """Settings that a broker started by a program takes as arguments. If they were ignored, a listener that should be
 encrypted would not be."""

@@ -89,6 +89,7 @@ def test_a_catalog_from_before_deletions_were_remembered(tmp_path: Path) -> None
     catalog.close()
     connection = sqlite3.connect(path)
     connection.execute("DROP TABLE deleted_topics")
+    connection.execute("DROP TABLE entries")
     connection.execute("PRAGMA user_version = 1")
     connection.close()
     for _ in range(2):
@@ -225,9 +226,9 @@ def test_a_catalog_of_another_cluster_or_a_newer_version(tmp_path: Path) -> None
     with pytest.raises(OSError, match="belongs to the cluster a-cluster, not to other"):
         SqliteCatalog(path, cluster_id="other")
     connection = sqlite3.connect(path)
-    connection.execute("PRAGMA user_version = 3")
+    connection.execute("PRAGMA user_version = 4")
     connection.close()
-    with pytest.raises(OSError, match=r"newer Ottla \(schema 3; this version reads up to 2\)\. Upgrade"):
+    with pytest.raises(OSError, match=r"newer Ottla \(schema 4; this version reads up to 3\)\. Upgrade"):
         SqliteCatalog(path, cluster_id=CLUSTER)
 
 

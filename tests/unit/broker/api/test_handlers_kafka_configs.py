@@ -184,7 +184,7 @@ async def test_rates_of_throttles_are_dynamic_settings_of_a_broker() -> None:
     ("name", "reason"),
     [
         ("authorizer.class.name", "no access control"),
-        ("ssl.keystore.location", "plaintext only"),
+        ("ssl.engine.factory.class", "loads no classes of Java"),
         ("log.retentoin.ms", "Did you mean log.retention.ms?"),
     ],
 )

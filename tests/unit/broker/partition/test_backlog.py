@@ -6,17 +6,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from ottla.broker.partition.backlog import (
-    ABANDONED_MS,
-    ALL,
-    LEAST_SHARE,
-    RECHECK_MS,
-    STALL_MS,
-    TARGET_MS,
-    TARGET_MS_MAX,
-    Backlog,
-    PartitionBacklog,
-)
+from ottla.broker.partition.backlog import ABANDONED_MS, ALL, RECHECK_MS, STALL_MS, Backlog, PartitionBacklog
+from ottla.broker.partition.backlog_limit import LEAST_SHARE, TARGET_MS, TARGET_MS_MAX
 from ottla.sim.clock import SimClock
 
 LIMIT = 800
@@ -50,11 +41,12 @@ class Waiter:
 class Bench:
     clock: SimClock = field(default_factory=SimClock)
     is_disk_behind: bool = False
+    lag_max_ms: float = 10_000.0
     woken: list[str] = field(default_factory=list)
     end: int = 0
 
     def __post_init__(self) -> None:
-        self.backlog = Backlog(self.clock, LIMIT_MAX, lambda: self.is_disk_behind)
+        self.backlog = Backlog(self.clock, LIMIT_MAX, lambda: self.is_disk_behind, lambda: self.lag_max_ms)
         self.partition = PartitionBacklog(self.backlog)
 
     def append(self, size: int) -> None:
@@ -147,7 +139,7 @@ def test_the_limit_follows_the_rate_of_acknowledgements(bench: Bench, rate: int)
     assert bench.backlog.limit_bytes == pytest.approx(min(max(rate * TARGET_MS, LIMIT), LIMIT_MAX), rel=0.05)
 
 
-@pytest.mark.parametrize(("latency_ms", "target_ms"), [(10, TARGET_MS), (150, 300.0), (900, TARGET_MS_MAX)])
+@pytest.mark.parametrize(("latency_ms", "target_ms"), [(10, TARGET_MS), (150, 450.0), (900, TARGET_MS_MAX)])
 def test_slow_acknowledgements_raise_the_limit(bench: Bench, latency_ms: int, target_ms: float) -> None:
     """Otherwise the pipeline would not be full, and the limit would lower the rate from which it is computed."""
     drain(bench, 10, latency_ms)
@@ -192,6 +184,65 @@ def test_a_stalled_partition_does_not_hold_back_others(bench: Bench) -> None:
     assert bench.backlog.holds_back(stalled, ALL, busy)
     assert not bench.backlog.holds_back(stalled, 1, busy)
     assert not bench.backlog.holds_back(stalled, 0, busy)
+
+
+def test_stalled_partitions_share_one_limit(bench: Bench) -> None:
+    """A disk that pauses stalls all of its partitions at once. A limit for each would admit more than the disk can
+    catch up with before the broker leaves the ISR (load seed 1286)."""
+    stalled = [PartitionBacklog(bench.backlog) for _ in range(2)]
+    for each in stalled:
+        each.add(1, LIMIT // 2)
+    bench.append(LIMIT)
+    bench.wait("a", left=10_000)
+    bench.clock.advance(2 * STALL_MS)
+    busy = Connection()
+    assert all(each.is_stalled for each in stalled)
+    assert bench.backlog.stalled_bytes == 2 * LIMIT
+    assert all(bench.backlog.holds_back(each, ALL, busy) for each in stalled)
+    bench.partition.release(1)
+    assert bench.backlog.stalled_bytes == LIMIT
+    assert not bench.backlog.holds_back(stalled[0], ALL, busy)
+    bench.clock.advance(ABANDONED_MS)
+    stalled[0].add(2, 1)
+    assert bench.backlog.stalled_bytes == 0, "a follower that is considered dead stops its own partitions only"
+    assert not bench.backlog.holds_back(stalled[1], ALL, busy)
+    assert all(each.size_bytes < LIMIT for each in stalled)
+    stalled[0].release(2)
+    assert bench.backlog.size_bytes == bench.backlog.stalled_bytes == 0
+    stalled[1].clear()
+    assert bench.backlog.stalled == 0
+
+
+def test_a_partition_of_a_slow_cluster_is_not_stalled(bench: Bench) -> None:
+    """Where an acknowledgement takes a second, a second without one says nothing."""
+    drain(bench, 10, latency_ms=900)
+    bench.append(LIMIT)
+    bench.clock.advance(1.5 * STALL_MS)
+    assert not bench.partition.is_stalled
+    bench.clock.advance(STALL_MS)
+    assert bench.partition.is_stalled
+
+
+def test_a_pause_does_not_lower_the_limit(bench: Bench) -> None:
+    """A lower limit would keep the rate low after the pause (load seed 1359). A cluster that stays slow lowers it."""
+    drain(bench, 20, latency_ms=10)
+    assert bench.backlog.limit_bytes == pytest.approx(20 * TARGET_MS, rel=0.05)
+    bench.clock.advance(700)
+    assert bench.backlog.limit_bytes == pytest.approx(20 * TARGET_MS, rel=0.05)
+    drain(bench, 10, latency_ms=10)
+    assert bench.backlog.limit_bytes == pytest.approx(20 * TARGET_MS, rel=0.05)
+    for _ in range(2):
+        drain(bench, 10, latency_ms=10)
+    assert bench.backlog.limit_bytes == pytest.approx(10 * TARGET_MS, rel=0.05)
+
+
+@pytest.mark.parametrize(("lag_max_ms", "share"), [(10_000.0, 1.0), (6000.0, 0.75), (800.0, 0.1)])
+def test_the_limit_falls_below_its_minimum_before_a_follower_leaves_the_isr(lag_max_ms: float, share: float) -> None:
+    """Acknowledgements that take two seconds are fine if followers may lag ten seconds, but not six (load seed
+    1267)."""
+    bench = Bench(lag_max_ms=lag_max_ms)
+    drain(bench, 1, latency_ms=2000)
+    assert bench.backlog.limit_bytes == pytest.approx(share * TARGET_MS_MAX, rel=0.05)
 
 
 def test_a_stalled_partition_that_moves_counts_again(bench: Bench) -> None:

@@ -6,7 +6,8 @@ import asyncio
 import struct
 from typing import Any
 
-from ottla.broker.partition.backlog import LEAST_SHARE, Backlog, PartitionBacklog
+from ottla.broker.partition.backlog import Backlog, PartitionBacklog
+from ottla.broker.partition.backlog_limit import LEAST_SHARE
 from ottla.broker.server.server import Server
 from ottla.sim.clock import SimClock
 from tests.support.server_client import (

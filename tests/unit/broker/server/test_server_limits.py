@@ -14,6 +14,7 @@ import pytest
 
 from ottla.broker.server.limits import Limits, QuietLog, RequestMemory
 from ottla.broker.server.listener import Listener
+from ottla.broker.server.listener_kind import ListenerKind
 from tests.support.server_client import (
     ECHO,
     LARGE,
@@ -279,10 +280,10 @@ async def test_no_descriptor_for_a_connection(
     wakeups = 0
     on_readable = Listener._on_readable
 
-    def counted(listener: Listener, listening: socket.socket) -> None:
+    def counted(listener: Listener, listening: socket.socket, kind: ListenerKind) -> None:
         nonlocal wakeups
         wakeups += 1
-        on_readable(listener, listening)
+        on_readable(listener, listening, kind)
 
     monkeypatch.setattr(Listener, "_on_readable", counted)
     async with serving(Stub()) as (_, port):
@@ -322,7 +323,7 @@ def test_a_line_in_the_log_is_not_repeated_too_often(caplog: pytest.LogCaptureFi
 
 
 def test_memory_wakes_those_who_wait_in_their_order() -> None:
-    limits = Limits(1000, 10, 10, 100, -1, 1000)
+    limits = Limits(1000, 10, 10, 100, 10, 1000, 1000, idle_ms=-1, stall_ms=1000)
     due: list[object] = []
     woken: list[str] = []
     memory = RequestMemory(limits, due.append)

@@ -72,8 +72,7 @@ class Journal:
         self._clock = clock
         self._ring = ring
         self._chain = BlockChain(journal_id)
-        self._early_bytes = limits.early_bytes
-        self._group_bytes_limit = limits.group_bytes_max
+        self._limits = limits
         self._group_bytes_max = min(limits.group_bytes_max, ring.largest_file_bytes)
         self._open = Group()
         self._waiting: deque[Group] = deque()
@@ -87,6 +86,8 @@ class Journal:
         """True if `_start` will run at the end of the turn."""
         self._closed = False
         self._on_failed: Callable[[OSError], None] = _ignore
+        self._reported_sequence = released
+        """The last durable sequence of which every log was notified."""
         self.durable_sequence = released
         self.released_sequence = released
         self.failed: OSError | None = None
@@ -173,7 +174,7 @@ class Journal:
         group.payload_bytes += size_bytes
         group.buffers.append(batch)
         group.ends[log] = next_offset
-        if not self._busy or (len(self._in_flight) == 1 and group.at + group.payload_bytes >= self._early_bytes):
+        if not self._busy or (len(self._in_flight) == 1 and group.at + group.payload_bytes >= self._limits.early_bytes):
             self._schedule()
 
     def takes_run(self, run: BatchRun) -> bool:
@@ -194,7 +195,7 @@ class Journal:
         group.ends[log] = run.ends[-1]
         if not self._busy:
             self._schedule()
-        if end + group.payload_bytes >= self._early_bytes and (self._starts_soon or len(self._in_flight) == 1):
+        if end + group.payload_bytes >= self._limits.early_bytes and (self._starts_soon or len(self._in_flight) == 1):
             self._start()
 
     def append_mutation(self, log: JournaledLog, kind: Mutation, offset: int, durable: Durable) -> None:
@@ -218,15 +219,16 @@ class Journal:
         """Returns the sequence that can be released next, and the logs whose segments must be synced first; None if
         there is nothing.
 
-        The dictionary has each log's end after its last entry in the oldest full file (with `everything`, in everything
-        that is durable now), or -1 for a log whose start was moved or that was deleted. A log whose end is lower by now
-        was truncated since: sync what it has.
+        The dictionary has each log's end after its last entry in the oldest full files (with `everything`, in
+        everything that is durable now), or -1 for a log whose start was moved or that was deleted. A log whose end is
+        lower by now was truncated since: sync what it has. A group counts once all its logs were notified: a flush
+        covers what a log knows to be durable.
         """
         if not everything:
-            return self._ring.oldest()
-        if self.durable_sequence == self.released_sequence:
+            return self._ring.oldest(self._reported_sequence)
+        if self._reported_sequence <= self.released_sequence:
             return None
-        return self.durable_sequence, self._ring.all_ends()
+        return self._reported_sequence, self._ring.all_ends()
 
     def release(self, sequence: int) -> None:
         """Releases space. A checkpoint with this sequence is durable, so files with nothing above it are reused."""
@@ -293,7 +295,7 @@ class Journal:
     def _may_follow(self, group: Group, block_bytes: int) -> bool:
         """Reports whether a block may be queued while another is being written: at most one, if it is large enough, and
         in the same file. A file that is left must be one whose blocks are all durable (`oldest`)."""
-        if len(self._in_flight) > 1 or group.size_bytes < self._early_bytes:
+        if len(self._in_flight) > 1 or group.size_bytes < self._limits.early_bytes:
             return False
         return self._ring.has_place_beside(block_bytes)
 
@@ -321,6 +323,7 @@ class Journal:
         elif not self._in_flight:
             self._ring.close()
         group.succeed()
+        self._reported_sequence += 1
         group.clear()
         if len(self._spare_groups) < _SPARE_GROUPS_MAX:
             self._spare_groups.append(group)
@@ -361,7 +364,7 @@ class Journal:
     def _on_space(self) -> None:
         if self._closed:
             return
-        self._group_bytes_max = min(self._group_bytes_limit, self._ring.largest_file_bytes)
+        self._group_bytes_max = min(self._limits.group_bytes_max, self._ring.largest_file_bytes)
         if self._busy:
             self._start()
 

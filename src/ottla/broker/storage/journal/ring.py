@@ -23,6 +23,8 @@ _log = logging.getLogger(__name__)
 _FIRST_FILE_BYTES = 1 << 20
 """Small, so that an in-process broker starts in milliseconds. Later files double up to the configured size."""
 _RETRY_MS = 1000.0
+LOGS_FACTOR = 2
+"""How many times the logs of the oldest full file may be synced to release further files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,18 +115,30 @@ class Ring:
         self._grow_if_needed()
         return current, offset
 
-    def oldest(self) -> tuple[int, dict[JournaledLog, int]] | None:
-        """Returns the last sequence of the oldest full file, and what must be synced to release it."""
-        if not self._full:
-            return None
-        return self._full[0].last_sequence, dict(self._full[0].ends)
+    def oldest(self, sequence_max: int) -> tuple[int, dict[JournaledLog, int]] | None:
+        """Returns the last sequence of the oldest full files, at most `sequence_max`, and what must be synced to
+        release them.
+
+        A sync of a log covers all of its entries, so later files that add few logs are released by the same syncs.
+        One file at a time would sync the same logs again for each file. The number of logs is at most doubled by
+        them, because the writer that waits for the first file waits for their syncs too.
+        """
+        sequence, ends = 0, dict[JournaledLog, int]()
+        count_max = 0
+        for file in self._full:
+            if file.last_sequence > sequence_max or (sequence and len(ends.keys() | file.ends.keys()) > count_max):
+                break
+            sequence = file.last_sequence
+            _add_ends(ends, file)
+            count_max = count_max or LOGS_FACTOR * len(ends)
+        return (sequence, ends) if sequence else None
 
     def all_ends(self) -> dict[JournaledLog, int]:
         """Returns what must be synced to release everything."""
         ends: dict[JournaledLog, int] = {}
         for file in [*self._full, self._current]:
-            for log, end in file.ends.items() if file is not None else ():
-                ends[log] = end if end >= 0 else ends.get(log, end)
+            if file is not None:
+                _add_ends(ends, file)
         return ends
 
     def release(self, sequence: int) -> None:
@@ -238,6 +252,12 @@ class Ring:
     def _tell_pressure(self) -> None:
         if self.under_pressure and not self._closed:
             self.on_pressure()
+
+
+def _add_ends(ends: dict[JournaledLog, int], file: RingFile) -> None:
+    """Adds the ends of a later file. A log without an end there keeps the one it has."""
+    for log, end in file.ends.items():
+        ends[log] = end if end >= 0 else ends.get(log, end)
 
 
 def _ignore() -> None: ...

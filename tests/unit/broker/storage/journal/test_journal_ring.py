@@ -66,14 +66,47 @@ def test_a_full_ring_holds_back_and_goes_on_after_a_release() -> None:
     oldest = world.journal.oldest()
     assert oldest is not None
     sequence, ends = oldest
-    assert ends == {log: 4}
+    assert ends == {log: 8}, "one sync of the log releases both full files"
     world.journal.release(sequence)
     world.run()
     assert log.journaled[-1] == log.end
     assert world.journal.has_room
     assert world.journal.total_bytes <= TWO_FILES.ring_bytes_max
     found = offsets(list(world.recover(sequence).entries()), log)
-    assert found == list(range(4, log.end))
+    assert found == list(range(8, log.end))
+
+
+def test_files_with_few_other_logs_are_released_together() -> None:
+    """A round of syncs covers later files too if at most as many logs are added as the oldest file has."""
+    limits = JournalLimits(ring_bytes_max=128 << 10, file_bytes_max=16 << 10, group_bytes_max=16 << 10)
+    world = World(limits)
+    first, second, third = Log(0), Log(1), Log(2)
+    for log in (first, second, third, third):
+        for _ in range(4):
+            world.append(log, 3000)
+            world.run()
+    assert world.journal.oldest() == (8, {first: 4, second: 4}), "a third log would be more than twice the first file's"
+    world.journal.release(8)
+    assert world.journal.oldest() == (12, {third: 4})
+
+
+def test_a_group_can_be_released_once_all_its_logs_know_of_it() -> None:
+    """A flush covers what each log knows to be durable. If the first log of a group asked for a release before the
+    second was notified, the second log's records would leave the journal without being in a segment."""
+    world = World()
+    seen: list[object] = []
+
+    class Asking(Log):
+        def on_journaled(self, end_offset: int) -> None:
+            super().on_journaled(end_offset)
+            seen.append(world.journal.oldest(everything=True))
+
+    first, second = Asking(0), Log(1)
+    world.append(first)
+    world.append(second)
+    world.run()
+    assert seen == [None]
+    assert world.journal.oldest(everything=True) == (1, {first: 1, second: 1})
 
 
 def test_the_ring_wraps_many_times() -> None:

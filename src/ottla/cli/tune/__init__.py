@@ -1,0 +1,1 @@
+"""`ottla tune`: kernel settings for a broker, shown with their reasons, applied and undone."""
