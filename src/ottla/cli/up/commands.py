@@ -132,18 +132,23 @@ def up(
         settings.properties[METRICS_PORT] = str(metrics_port)
     if wal_port is not None:
         settings.properties[WAL_PORT] = str(wal_port)
-    if secure:
-        from ottla.cli.up.secure import secure as add_security
-
-        log.info("clients use the settings in %s", add_security(settings))
-    elif (Path(settings.data_dir) / "security" / "ca.key").exists():
-        raise CommandError(f"the cluster in {settings.data_dir} was created with --secure; add --secure")
+    _secure(settings, is_wanted=secure)
     count = brokers_to_run(settings, brokers, DEFAULT_BROKERS, config)
     warn_of_missing_extensions()
     if count == 1:
         run_broker(settings)
     else:
         _run_many(settings, count, log_level)
+
+
+def _secure(settings: BrokerSettings, *, is_wanted: bool) -> None:
+    """Adds security if it is wanted. A cluster that was secured never starts without it."""
+    if is_wanted:
+        from ottla.cli.up.secure import secure
+
+        log.info("clients use the settings in %s", secure(settings))
+    elif (Path(settings.data_dir) / "security" / "ca.key").exists():
+        raise CommandError(f"the cluster in {settings.data_dir} was created with --secure; add --secure")
 
 
 def _run_many(settings: BrokerSettings, count: int, log_level: str) -> None:
