@@ -17,8 +17,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from ottla.broker.api import authorization_table as rules
 from ottla.broker.api import replica_fetch_fast_path as replica_turn
 from ottla.broker.api.api import Api, Buffers, Context
+from ottla.broker.api.authorization import permits
 from ottla.broker.api.fetch_partitions import FetchEvaluator
 from ottla.broker.api.replica_fetch_fast_path import REPLY_BYTES_MAX, WATERMARK_WAIT_MS
 from ottla.broker.partition.fetch_sessions import FetchPlan, FetchSession
@@ -48,7 +50,8 @@ Answer = tuple[TopicKey, PartitionData]
 
 def handle_raw(ctx: Context, body: memoryview) -> Buffers | asyncio.Future[Buffers] | None:
     """Serves a fetch of a consumer or a follower: at once if there is enough data, otherwise later."""
-    if ctx.version == replica_fetch.VERSION and len(body) == replica_fetch.REQUEST_BYTES:
+    is_usual = ctx.version == replica_fetch.VERSION and len(body) == replica_fetch.REQUEST_BYTES
+    if is_usual and permits(ctx, rules.FETCH_AS_FOLLOWER):
         reply = replica_turn.take(ctx, body, _go_on_with)
         if reply is not None:
             return reply
