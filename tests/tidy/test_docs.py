@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ottla.broker.api.authorization_table import render_table as render_authorization
 from ottla.broker.api.registry import render_protocol_table
 from ottla.broker.metrics.docs import render as render_metrics
 from ottla.protocol.model.config_docs import render as render_configuration
@@ -19,6 +20,7 @@ from tests.tidy.tree import ROOT, files, relative
 
 GENERATED = {
     "docs/reference/protocol.md": render_protocol_table,
+    "docs/reference/authorization.md": render_authorization,
     "docs/reference/configuration.md": render_configuration,
     "docs/reference/metrics.md": render_metrics,
     "docs/internals/layers.md": render_layers,

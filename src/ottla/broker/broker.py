@@ -40,6 +40,7 @@ class Broker:
         self.credentials = ScramCredentials(metadata.entries)
         self.clock = context.clock
         self.topics = context.topics
+        self.authorizer = context.authorizer
         self.backlog = context.backlog
         self.throttles = context.throttles
         self.deadlines = Deadlines(self.clock)

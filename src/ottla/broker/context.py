@@ -20,8 +20,10 @@ from ottla.broker.storage.log_resources import LogResources
 from ottla.broker.topics.log_store import LogStore
 from ottla.broker.topics.topic_events import TopicEvents
 from ottla.broker.topics.topics import Topics
+from ottla.machines.authorization import AclAuthorizer
 from ottla.net.security import NO_SECURITY
 from ottla.ports import Clock
+from ottla.protocol.model.access_keys import parse_principals
 from ottla.protocol.model.broker_config import BrokerConfig
 
 
@@ -50,6 +52,8 @@ class BrokerContext:
         self.endpoints = AdvertisedEndpoints()
         self.peer_security = NO_SECURITY
         """How this broker connects to others."""
+        self.authorizer = _authorizer(config)
+        """Decides what clients may do; None means everything."""
         self.topics = Topics()
         self.events = TopicEvents()
         self.wakeups = Wakeups(self.clock)
@@ -78,3 +82,12 @@ class BrokerContext:
     def log_dir_total_bytes(self) -> int:
         """Returns the size of the file system that holds the logs."""
         return self.shared.disk.files.total_bytes(self.log_dir)
+
+
+def _authorizer(config: BrokerConfig) -> AclAuthorizer | None:
+    if not config.authorizer_class_name:
+        return None
+    return AclAuthorizer(
+        parse_principals(config.super_users or ""),
+        allow_everyone_if_no_acl_found=config.allow_everyone_if_no_acl_found,
+    )

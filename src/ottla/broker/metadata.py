@@ -13,6 +13,7 @@ from ottla.broker.endpoints import Endpoint, Node
 from ottla.broker.partition.partition import Partition
 from ottla.broker.security.credentials import Entries
 from ottla.broker.topics.topic_admin import TopicAdmin
+from ottla.protocol.model.acl_bindings import AclBinding, AclFilter
 from ottla.protocol.model.errors import Refused
 from ottla.protocol.model.ids import TopicId
 
@@ -52,6 +53,19 @@ class PartitionAdmin(Protocol):
         ...
 
 
+class AclAdmin(Protocol):
+    """Creates and deletes ACLs. The authorizer of this broker follows before a call returns, those of other brokers
+    soon after."""
+
+    async def create_acls(self, bindings: Sequence[AclBinding]) -> Refused | None:
+        """Creates valid ACLs; those that exist already stay as they are."""
+        ...
+
+    async def delete_acls(self, filters: Sequence[AclFilter]) -> Sequence[tuple[AclBinding, ...]] | Refused:
+        """Deletes the ACLs that the filters select, and returns them for each filter."""
+        ...
+
+
 class Metadata(Protocol):
     """The cluster from the point of view of one broker."""
 
@@ -78,6 +92,11 @@ class Metadata(Protocol):
     @property
     def entries(self) -> Entries:
         """Stores other entries, such as credentials."""
+        ...
+
+    @property
+    def acl_admin(self) -> AclAdmin:
+        """Creates and deletes ACLs."""
         ...
 
     @property

@@ -106,12 +106,13 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("setting", "reason"),
     [
-        ("authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer", "no access control"),
+        ("authorizer.class.name=com.example.Authorizer", "it must be one of org.apache.kafka"),
         (
             "authorizer.clas.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "Did you mean authorizer.class",
         ),
-        ("super.users=User:admin", "no access control"),
+        ("super.user=User:admin", "Did you mean super.users"),
+        ("super.users=admin", "it must be a list of principals, such as User:alice;User:bob"),
         ("sasl.enabled.mechanisms=GSSAPI", "must be one of PLAIN"),
         ("sasl.enabled.mechanism=SCRAM-SHA-512", "does not have this part of SASL"),
         ("sasl.jaas.config=x", "listener.name.NAME.MECHANISM.sasl.jaas.config"),
@@ -137,7 +138,7 @@ def test_a_setting_that_would_leave_the_broker_open_is_refused(tmp_path: Path, s
 
 def test_values_that_say_what_ottla_does_anyway_are_taken_without_a_word(tmp_path: Path) -> None:
     text = (
-        "authorizer.class.name=\nssl.client.auth=none\nsecurity.inter.broker.protocol=PLAINTEXT\n"
+        "ssl.client.auth=none\nsecurity.inter.broker.protocol=PLAINTEXT\n"
         "process.roles=broker, controller\nremote.log.storage.system.enable=false\nlog.local.retention.ms=-2\n"
     )
     found = read_config_file(written(tmp_path, "server.properties", text))

@@ -69,13 +69,13 @@ def test_a_config_file_with_a_typo(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "ottla.durability" in error
 
 
-def test_a_config_file_that_asks_for_access_control(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_config_file_that_asks_for_a_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "server.properties"
-    path.write_text("num.io.threads=8\nauthorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer\n")
+    path.write_text("num.io.threads=8\ncreate.topic.policy.class.name=com.example.Policy\n")
     assert main(["up", "--config", str(path), "--data", str(tmp_path / "data")]) == 1
     error = capsys.readouterr().err
     assert f"{path}, line 2" in error
-    assert "no access control" in error
+    assert "would not be enforced" in error
     assert not (tmp_path / "data").exists()
 
 

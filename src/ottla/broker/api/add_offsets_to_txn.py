@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.api import authorization_table as rules
 from ottla.broker.api.api import Api, Context, reply
+from ottla.broker.api.authorization import refusal
 from ottla.broker.api.transaction_calls import ask, fenced_in_words_of
 from ottla.machines.groups.placement import OFFSETS_TOPIC
 from ottla.machines.transactions.records import TopicPartition
@@ -31,6 +33,11 @@ async def handle(ctx: Context, request: AddOffsetsToTxnRequest) -> object:
 
 
 async def _add(ctx: Context, request: AddOffsetsToTxnRequest) -> ErrorCode:
+    refused = refusal(ctx, rules.ADD_OFFSETS, request.transactional_id) or refusal(
+        ctx, rules.ADD_OFFSETS_GROUP, request.group_id
+    )
+    if refused is not None:
+        return refused.error
     topic = await ctx.broker.groups.ensure_topic()
     index = None if isinstance(topic, Refused) else ctx.broker.groups.partition_of(request.group_id)
     if index is None:

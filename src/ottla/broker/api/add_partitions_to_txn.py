@@ -14,7 +14,9 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ottla.broker.api import authorization_table as rules
 from ottla.broker.api.api import Api, Context, part, reply
+from ottla.broker.api.authorization import refusal
 from ottla.broker.api.transaction_calls import ask, fenced_in_words_of
 from ottla.machines.transactions.records import TopicPartition
 from ottla.machines.transactions.replies import AddPartitionsReply
@@ -39,8 +41,11 @@ async def handle(ctx: Context, request: Any) -> object:
             producer_epoch=request.v3_and_below_producer_epoch,
             partitions=_partitions(request.v3_and_below_topics),
         )
-        errors = _missing(ctx, asked) or await _add(ctx, asked)
+        errors = _refused(ctx, asked) or _missing(ctx, asked) or await _add(ctx, asked)
         return reply(ctx, results_by_topic_v3_and_below=_results(ctx, request.v3_and_below_topics, errors))
+    refused = refusal(ctx, rules.ADD_PARTITIONS_AS_BROKER)
+    if refused is not None:
+        return reply(ctx, error_code=refused.error, results_by_transaction=())
     asked_each = [_of_broker(transaction) for transaction in request.transactions]
     found = await asyncio.gather(*(_add(ctx, asked) for asked in asked_each))
     results = tuple(
@@ -72,14 +77,24 @@ def _partitions(topics: Sequence[Any]) -> frozenset[TopicPartition]:
     return frozenset(TopicPartition(topic.name, index) for topic in topics for index in topic.partitions)
 
 
+def _refused(ctx: Context, asked: AddPartitions) -> Errors | None:
+    refused = refusal(ctx, rules.ADD_PARTITIONS, asked.transactional_id)
+    return None if refused is None else dict.fromkeys(asked.partitions, refused.error)
+
+
 def _missing(ctx: Context, asked: AddPartitions) -> Errors | None:
-    missing = {name for name in asked.partitions if not _exists(ctx, name)}
-    if not missing:
+    """Returns an error for every partition if one of them does not exist or must not be written to."""
+    errors = {name: error for name in asked.partitions if (error := _problem(ctx, name)) is not None}
+    if not errors:
         return None
-    return {
-        name: ErrorCode.unknown_topic_or_partition if name in missing else ErrorCode.operation_not_attempted
-        for name in asked.partitions
-    }
+    return {name: errors.get(name, ErrorCode.operation_not_attempted) for name in asked.partitions}
+
+
+def _problem(ctx: Context, name: TopicPartition) -> ErrorCode | None:
+    refused = refusal(ctx, rules.ADD_PARTITIONS_TOPIC, name.topic)
+    if refused is not None:
+        return refused.error
+    return None if _exists(ctx, name) else ErrorCode.unknown_topic_or_partition
 
 
 def _exists(ctx: Context, name: TopicPartition) -> bool:

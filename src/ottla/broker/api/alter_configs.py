@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.api import authorization_table as rules
 from ottla.broker.api.api import Api, Context, reply
 from ottla.broker.api.config_changes import Overrides, alter_all
 from ottla.protocol.model.config_keys import ConfigKey
@@ -23,7 +24,8 @@ API = Api(33, "AlterConfigs", (0, 2))
 
 async def handle(ctx: Context, request: AlterConfigsRequest) -> object:
     """Replaces all settings of each resource; settings that are not named return to their defaults."""
-    responses = await alter_all(ctx, request.resources, _replaced, validate_only=request.validate_only)
+    permissions = rules.ALTER_TOPIC_CONFIGS, rules.ALTER_BROKER_CONFIGS
+    responses = await alter_all(ctx, request.resources, _replaced, permissions, validate_only=request.validate_only)
     return reply(ctx, responses=responses)
 
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.api import authorization_table as rules
 from ottla.broker.api.api import Api, Context, part, reply
+from ottla.broker.api.authorization import refusal
 from ottla.protocol.model.errors import ErrorCode, Refused
 
 if TYPE_CHECKING:
@@ -26,7 +28,8 @@ async def handle(ctx: Context, request: AlterPartitionReassignmentsRequest) -> o
         for topic in request.topics
         for each in topic.partitions
     }
-    answers = await ctx.broker.metadata.partition_admin.reassign(targets)
+    refused = refusal(ctx, rules.REASSIGN)
+    answers = refused or await ctx.broker.metadata.partition_admin.reassign(targets)
     if isinstance(answers, Refused):
         return reply(ctx, error_code=answers.error, error_message=answers.message, responses=())
     responses = tuple(

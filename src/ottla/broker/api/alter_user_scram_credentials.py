@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.api import authorization_table as rules
 from ottla.broker.api.api import Api, Context, part, reply
+from ottla.broker.api.authorization import refusal
 from ottla.broker.security.credentials import Upsertion
 from ottla.protocol.model.errors import ErrorCode, Refused
 from ottla.protocol.sasl.scram import ITERATIONS_MAX, ITERATIONS_MIN, credential_of
@@ -29,6 +31,10 @@ SALT_BYTES_MAX = 1024
 async def handle(ctx: Context, request: AlterUserScramCredentialsRequest) -> object:
     """Checks all changes, then makes them in one transaction. Each user gets one result."""
     changes: list[Any] = [*request.deletions, *request.upsertions]
+    denied = refusal(ctx, rules.ALTER_USERS)
+    if denied is not None:
+        names = dict.fromkeys(each.name for each in changes)
+        return reply(ctx, results=tuple(_result(ctx, name, denied) for name in names))
     counts = Counter((each.name, each.mechanism) for each in changes)
     known = await ctx.broker.credentials.all()
     refusals: dict[str, Refused] = {}

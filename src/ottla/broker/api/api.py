@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ottla.broker.broker import Broker
     from ottla.broker.partition.waits import Expirable
     from ottla.broker.security.sasl_session import SaslSession
+    from ottla.machines.authorization import AclSession
 
 Buffers = list[bytes | bytearray | memoryview]
 """A reply as buffers to be sent one after another: response header and body, without the size."""
@@ -74,6 +75,8 @@ class ConnectionState:
     principal: Principal = ANONYMOUS
     sasl: SaslSession | None = None
     """The authentication of a connection of a listener with SASL."""
+    acl_session: AclSession | None = None
+    """The decisions of the authorizer for this connection, once it was asked."""
     client_software_name: str = "unknown"
     client_software_version: str = "unknown"
     replica_link: ReplicaLink | None = None

@@ -8,7 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ottla.broker.api.api import Context, part
-from ottla.broker.api.config_resources import Resource, check_broker_name, find_topic, unsupported_type
+from ottla.broker.api.authorization_table import AuthorizationRule
+from ottla.broker.api.config_resources import (
+    Resource,
+    check_broker_name,
+    config_refusal,
+    find_topic,
+    unsupported_type,
+)
 from ottla.protocol.model.broker_config import BROKER_CONFIGS
 from ottla.protocol.model.config_keys import ConfigKey
 from ottla.protocol.model.errors import ErrorCode, Refused
@@ -25,7 +32,13 @@ Change = Callable[[Any, Mapping[str, ConfigKey], Mapping[str, str]], Overrides |
 """Takes a resource of the request, the table of its keys and the current overrides; returns the new overrides."""
 
 
-async def alter_all(ctx: Context, resources: Sequence[Any], change: Change, *, validate_only: bool) -> tuple[Any, ...]:
+Rules = tuple[AuthorizationRule, AuthorizationRule]
+"""The permissions for topics and for brokers."""
+
+
+async def alter_all(
+    ctx: Context, resources: Sequence[Any], change: Change, permissions: Rules, *, validate_only: bool
+) -> tuple[Any, ...]:
     """Alters each resource or returns the reason for refusing. A resource that is named twice is not changed."""
     times_named = Counter((each.resource_type, each.resource_name) for each in resources)
     results = []
@@ -35,7 +48,9 @@ async def alter_all(ctx: Context, resources: Sequence[Any], change: Change, *, v
                 ErrorCode.invalid_request, "Each resource must appear at most once in a request."
             )
         else:
-            refused = await _alter(ctx, each, change, validate_only)
+            refused = config_refusal(ctx, each.resource_type, each.resource_name, *permissions)
+            if refused is None:
+                refused = await _alter(ctx, each, change, validate_only)
         results.append(
             part(
                 ctx,

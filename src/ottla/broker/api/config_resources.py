@@ -5,10 +5,13 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from ottla.broker.api.authorization import refusal
 from ottla.protocol.model.errors import ErrorCode, Refused
 from ottla.protocol.model.topic_names import check_name
 
 if TYPE_CHECKING:
+    from ottla.broker.api.api import Context
+    from ottla.broker.api.authorization_table import AuthorizationRule
     from ottla.broker.broker import Broker
     from ottla.broker.topics.topics import Topic
 
@@ -22,6 +25,15 @@ class Resource(IntEnum):
 
 EVERY_BROKER = ""
 """The resource name of the cluster-wide broker configuration."""
+
+
+def config_refusal(
+    ctx: Context, resource_type: int, name: str, of_topic: AuthorizationRule, of_broker: AuthorizationRule
+) -> Refused | None:
+    """Returns the refusal of a client without a permission for the configuration of a resource; None if it has it."""
+    if resource_type == Resource.TOPIC:
+        return refusal(ctx, of_topic, name)
+    return refusal(ctx, of_broker)
 
 
 def find_topic(broker: Broker, name: str) -> Topic | Refused:

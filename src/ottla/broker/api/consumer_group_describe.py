@@ -8,11 +8,14 @@ Not implemented: nothing.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.api import authorization_table as rules
 from ottla.broker.api.api import Api, Context, part, reply
+from ottla.broker.api.authorization import permits
 from ottla.broker.api.authorized_operations import NOT_REQUESTED, authorized_operations
-from ottla.broker.api.coordinator_calls import ask_each, by_topic
+from ottla.broker.api.coordinator_calls import ask_permitted, by_topic
 from ottla.machines.groups.records import Assignment
 from ottla.machines.groups.replies import DescribeConsumerReply, DescribedConsumer
 from ottla.machines.groups.requests import DescribeConsumerGroup
@@ -31,7 +34,7 @@ _CLASSIC, _CONSUMER = 0, 1
 async def handle(ctx: Context, request: ConsumerGroupDescribeRequest) -> object:
     """Describes groups of the consumer protocol, each with its own error."""
     asked = [(DescribeConsumerGroup(group=name), str(name)) for name in request.group_ids if name]
-    outcomes = iter(await ask_each(ctx, asked, DescribeConsumerReply))
+    outcomes = iter(await ask_permitted(ctx, rules.DESCRIBE_CONSUMER_GROUP, asked, DescribeConsumerReply))
     no_name = Refused(ErrorCode.invalid_group_id)
     include_operations = request.include_authorized_operations
     groups = [
@@ -47,6 +50,9 @@ def _described(ctx: Context, name: str, outcome: DescribeConsumerReply | Refused
         outcome = DescribeConsumerReply(error=outcome.error, state="")
     elif outcome.error is ErrorCode.group_id_not_found:
         message = f"Group {name} does not exist or does not use the consumer protocol."
+    elif not all(permits(ctx, rules.DESCRIBE_CONSUMER_GROUP_TOPIC, topic) for topic in _topics(ctx, outcome)):
+        message = "The group has topics that the client is not authorized to describe."
+        outcome = replace(outcome, error=ErrorCode.topic_authorization_failed, members=())
     has_operations = include_operations and outcome.error is ErrorCode.none
     return part(
         ctx,
@@ -61,6 +67,15 @@ def _described(ctx: Context, name: str, outcome: DescribeConsumerReply | Refused
         members=tuple(_member(ctx, member) for member in outcome.members),
         authorized_operations=authorized_operations(ctx, ResourceType.GROUP, name) if has_operations else NOT_REQUESTED,
     )
+
+
+def _topics(ctx: Context, outcome: DescribeConsumerReply) -> set[str]:
+    """Returns the names of the topics whose partitions are assigned to members."""
+    if ctx.broker.authorizer is None:
+        return set()
+    assigned = {place[0] for each in outcome.members for place in (*each.current.assigned, *each.target)}
+    found = (ctx.broker.topics.by_id(topic_id) for topic_id in assigned)
+    return {topic.name for topic in found if topic is not None}
 
 
 def _member(ctx: Context, described: DescribedConsumer) -> Any:

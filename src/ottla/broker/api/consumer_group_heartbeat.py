@@ -12,7 +12,9 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+from ottla.broker.api import authorization_table as rules
 from ottla.broker.api.api import Api, Context, part, reply
+from ottla.broker.api.authorization import refusal
 from ottla.broker.api.coordinator_calls import ask, by_topic, client_host, milliseconds
 from ottla.broker.groups.topic_patterns import compile_pattern
 from ottla.machines.groups.records import Assignment
@@ -26,7 +28,7 @@ API = Api(68, "ConsumerGroupHeartbeat", (0, 1))
 
 async def handle(ctx: Context, request: Any) -> object:
     """Keeps a member of a consumer group alive and returns its assignment if that has changed."""
-    outcome = await _beat(ctx, request)
+    outcome = _refused(ctx, request) or await _beat(ctx, request)
     if isinstance(outcome, Refused):
         outcome = ConsumerHeartbeatReply(error=outcome.error, message=outcome.message)
     return reply(
@@ -38,6 +40,13 @@ async def handle(ctx: Context, request: Any) -> object:
         heartbeat_interval=timedelta(milliseconds=outcome.heartbeat_interval_ms),
         assignment=None if outcome.assignment is None else _assigned(ctx, outcome.assignment),
     )
+
+
+def _refused(ctx: Context, request: Any) -> Refused | None:
+    refused = refusal(ctx, rules.CONSUMER_HEARTBEAT, request.group_id)
+    for name in request.subscribed_topic_names or ():
+        refused = refused or refusal(ctx, rules.CONSUMER_HEARTBEAT_TOPIC, name)
+    return refused
 
 
 async def _beat(ctx: Context, request: Any) -> ConsumerHeartbeatReply | Refused:

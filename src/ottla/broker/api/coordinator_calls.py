@@ -8,6 +8,8 @@ from datetime import timedelta
 from typing import TypeVar
 
 from ottla.broker.api.api import Context
+from ottla.broker.api.authorization import refusal
+from ottla.broker.api.authorization_table import AuthorizationRule
 from ottla.machines.groups.records import Assignment
 from ottla.machines.groups.requests import Request
 from ottla.protocol.model.errors import Refused
@@ -26,6 +28,16 @@ async def ask(ctx: Context, request: Request, group: str, expected: type[R]) -> 
     outcome = await ctx.broker.groups.ask(request, group)
     assert isinstance(outcome, (expected, Refused)), f"unexpected outcome of {type(request).__name__}: {outcome}"
     return outcome
+
+
+async def ask_permitted(
+    ctx: Context, rule: AuthorizationRule, requests: Sequence[tuple[Request, str]], expected: type[R]
+) -> list[R | Refused]:
+    """Asks as `ask_each` does, for groups for which the client has a permission; the others are refused."""
+    refused = [refusal(ctx, rule, group) for _, group in requests]
+    permitted = [request for request, why in zip(requests, refused, strict=True) if why is None]
+    answers = iter(await ask_each(ctx, permitted, expected))
+    return [next(answers) if why is None else why for why in refused]
 
 
 async def ask_each(ctx: Context, requests: Sequence[tuple[Request, str]], expected: type[R]) -> list[R | Refused]:

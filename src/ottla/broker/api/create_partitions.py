@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from ottla.broker.api import authorization_table as rules
 from ottla.broker.api.api import Api, Context, part, reply
+from ottla.broker.api.authorization import refusal
 from ottla.protocol.model.errors import ErrorCode, Refused
 
 if TYPE_CHECKING:
@@ -43,6 +45,9 @@ async def handle(ctx: Context, request: CreatePartitionsRequest) -> object:
 
 
 async def _create(ctx: Context, asked: CreatePartitionsTopic, validate_only: bool) -> Refused | None:
+    refused = refusal(ctx, rules.CREATE_PARTITIONS, asked.name)
+    if refused is not None:
+        return refused
     topic = ctx.broker.topics.get(asked.name)
     if topic is None:
         return Refused(ErrorCode.unknown_topic_or_partition, "This server does not host this topic-partition.")

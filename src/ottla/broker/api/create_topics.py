@@ -13,8 +13,10 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.api import authorization_table as rules
 from ottla.broker.api.api import Api, Context, part, reply
 from ottla.broker.api.assignments import replicas_by_index
+from ottla.broker.api.authorization import permits, refusal
 from ottla.broker.api.config_entries import topic_config_entries
 from ottla.protocol.model.errors import ErrorCode, Refused
 
@@ -43,10 +45,14 @@ async def handle(ctx: Context, request: CreateTopicsRequest) -> object:
 async def _outcome(ctx: Context, asked: CreatableTopic, *, is_double: bool, request: CreateTopicsRequest) -> Any:
     if is_double:
         return _refusal(ctx, asked.name, Refused(ErrorCode.invalid_request, "Duplicate topic name."))
-    outcome = await _create(ctx, asked, request.validate_only)
+    outcome = _refused(ctx, asked.name) or await _create(ctx, asked, request.validate_only)
     if isinstance(outcome, Refused):
         return _refusal(ctx, asked.name, outcome)
     return _created(ctx, outcome, request.validate_only)
+
+
+def _refused(ctx: Context, name: str) -> Refused | None:
+    return None if permits(ctx, rules.CREATE_ANY_TOPIC) else refusal(ctx, rules.CREATE_TOPIC, name)
 
 
 async def _create(ctx: Context, asked: CreatableTopic, validate_only: bool) -> Topic | Refused:
@@ -112,8 +118,11 @@ def _refusal(ctx: Context, name: str, refused: Refused) -> Any:
 
 
 def _created(ctx: Context, topic: Topic, validate_only: bool) -> Any:
-    configs = ()
-    if ctx.version >= 5:
+    configs: tuple[Any, ...] | None = ()
+    shows_details = permits(ctx, rules.CREATE_TOPIC_CONFIGS, topic.name)
+    if not shows_details:
+        configs = None
+    elif ctx.version >= 5:
         entries = topic_config_entries(ctx.broker, topic)
         configs = tuple(
             part(
@@ -134,7 +143,8 @@ def _created(ctx: Context, topic: Topic, validate_only: bool) -> Any:
         topic_id=None if validate_only else topic.id,
         error_code=ErrorCode.none,
         error_message=None,
-        num_partitions=topic.partition_count,
-        replication_factor=topic.replication_factor,
+        topic_config_error_code=ErrorCode.none if shows_details else ErrorCode.topic_authorization_failed,
+        num_partitions=topic.partition_count if shows_details else _DEFAULT,
+        replication_factor=topic.replication_factor if shows_details else _DEFAULT,
         configs=configs,
     )

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.api import authorization_table as rules
 from ottla.broker.api.api import Api, Context, part, reply
+from ottla.broker.api.authorization import refusal
 from ottla.broker.api.partitions import find_partition
 from ottla.broker.partition.record_deletion import delete_records
 from ottla.protocol.model.errors import ErrorCode, Refused
@@ -48,6 +50,9 @@ def _result(ctx: Context, index: int, outcome: int | Refused) -> Any:
 
 
 async def _delete(ctx: Context, topic_name: str, index: int, offset: int, timeout_ms: float) -> int | Refused:
+    refused = refusal(ctx, rules.DELETE_RECORDS, topic_name)
+    if refused is not None:
+        return refused
     partition = find_partition(ctx.broker, topic_name, index)
     if isinstance(partition, ErrorCode):
         return Refused(partition)

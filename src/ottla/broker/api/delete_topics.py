@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ottla.broker.api import authorization_table as rules
 from ottla.broker.api.api import Api, Context, part, reply
+from ottla.broker.api.authorization import denied, permits
 from ottla.protocol.model.errors import ErrorCode, Refused
 from ottla.protocol.model.ids import TopicId
 
@@ -58,11 +60,20 @@ def _find(ctx: Context, asked: _Asked) -> Topic | Refused:
         if name is not None:
             return Refused(ErrorCode.invalid_request, "You may not specify both topic name and topic id.")
         topic = ctx.broker.topics.by_id(topic_id)
+        if topic is not None and not _may_delete(ctx, topic.name):
+            return denied(rules.DELETE_TOPIC)
         return topic or Refused(ErrorCode.unknown_topic_id, "This server does not host this topic ID.")
     if name is None:
         return Refused(ErrorCode.invalid_request, "Neither topic name nor id were specified.")
     topic = ctx.broker.topics.get(name)
+    is_revealed = permits(ctx, rules.DELETE_ANY_TOPIC) or permits(ctx, rules.DELETE_TOPIC_REVEALED, name)
+    if not is_revealed or (topic is not None and not _may_delete(ctx, name)):
+        return denied(rules.DELETE_TOPIC)
     return topic or Refused(ErrorCode.unknown_topic_or_partition, "This server does not host this topic-partition.")
+
+
+def _may_delete(ctx: Context, name: str) -> bool:
+    return permits(ctx, rules.DELETE_ANY_TOPIC) or permits(ctx, rules.DELETE_TOPIC, name)
 
 
 def _result(ctx: Context, asked: _Asked, refused: Refused | None) -> Any:

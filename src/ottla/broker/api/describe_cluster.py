@@ -2,13 +2,14 @@
 
 Behaviour: returns the live brokers, with their addresses at the listener of the request, and the controller.
 Versions: v1 endpoint type (only brokers); v2 fenced brokers (none).
-Not implemented: an authorizer; all operations are authorized.
+Not implemented: nothing.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.api import authorization_table as rules
 from ottla.broker.api.api import Api, Context, part, reply
 from ottla.broker.api.authorized_operations import NOT_REQUESTED, cluster_operations
 from ottla.protocol.model.errors import ErrorCode
@@ -42,7 +43,9 @@ async def handle(ctx: Context, request: DescribeClusterRequest) -> object:
         )
         for node in broker.metadata.nodes(ctx.connection.listener)
     )
-    operations = cluster_operations(ctx) if request.include_cluster_authorized_operations else NOT_REQUESTED
+    operations = NOT_REQUESTED
+    if request.include_cluster_authorized_operations:
+        operations = cluster_operations(ctx, rules.DESCRIBE_CLUSTER_OPERATIONS)
     return reply(
         ctx,
         error_code=error,

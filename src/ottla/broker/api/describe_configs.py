@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.api import authorization_table as rules
 from ottla.broker.api.api import Api, Context, part, reply
 from ottla.broker.api.config_entries import (
     ConfigEntry,
@@ -18,7 +19,14 @@ from ottla.broker.api.config_entries import (
     dynamic_broker_entries,
     topic_config_entries,
 )
-from ottla.broker.api.config_resources import EVERY_BROKER, Resource, check_broker_name, find_topic, unsupported_type
+from ottla.broker.api.config_resources import (
+    EVERY_BROKER,
+    Resource,
+    check_broker_name,
+    config_refusal,
+    find_topic,
+    unsupported_type,
+)
 from ottla.protocol.model.errors import ErrorCode, Refused
 
 if TYPE_CHECKING:
@@ -51,6 +59,9 @@ async def handle(ctx: Context, request: DescribeConfigsRequest) -> object:
 
 def _entries(ctx: Context, resource_type: int, name: str) -> list[ConfigEntry] | Refused:
     broker = ctx.broker
+    refused = config_refusal(ctx, resource_type, name, rules.DESCRIBE_TOPIC_CONFIGS, rules.DESCRIBE_BROKER_CONFIGS)
+    if refused is not None:
+        return refused
     if resource_type == Resource.TOPIC:
         topic = find_topic(broker, name)
         return topic if isinstance(topic, Refused) else topic_config_entries(broker, topic)

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from ottla.broker.api import authorization_table as rules
 from ottla.broker.api.api import Api, Context, part, reply
 from ottla.broker.api.authorized_operations import NOT_REQUESTED, authorized_operations
-from ottla.broker.api.coordinator_calls import ask_each
+from ottla.broker.api.coordinator_calls import ask_permitted
 from ottla.machines.groups.replies import DescribeReply
 from ottla.machines.groups.requests import DescribeGroup
 from ottla.protocol.model.acl import ResourceType
@@ -25,7 +26,7 @@ API = Api(15, "DescribeGroups", (0, 6))
 async def handle(ctx: Context, request: Any) -> object:
     """Describes groups of the classic protocol, each with its own error."""
     asked = [(DescribeGroup(group=name), name) for name in request.groups]
-    outcomes = await ask_each(ctx, asked, DescribeReply)
+    outcomes = await ask_permitted(ctx, rules.DESCRIBE_GROUPS, asked, DescribeReply)
     include_operations = ctx.version >= 3 and request.include_authorized_operations
     described = [
         _described(ctx, name, outcome, include_operations) for (_, name), outcome in zip(asked, outcomes, strict=True)

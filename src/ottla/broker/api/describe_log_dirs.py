@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.api import authorization_table as rules
 from ottla.broker.api.api import Api, Context, part, reply
+from ottla.broker.api.authorization import refusal
 from ottla.broker.blocking_jobs import run_blocking
 from ottla.protocol.model.errors import ErrorCode
 
@@ -26,6 +28,9 @@ API = Api(35, "DescribeLogDirs", (1, 5))
 async def handle(ctx: Context, request: DescribeLogDirsRequest) -> object:
     """Returns the data directory with its size and free space, and the sizes of the requested partitions."""
     broker = ctx.broker
+    refused = refusal(ctx, rules.DESCRIBE_LOG_DIRS)
+    if refused is not None:
+        return reply(ctx, error_code=refused.error, results=())
     topics = tuple(
         part(
             ctx,

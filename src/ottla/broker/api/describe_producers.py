@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.api import authorization_table as rules
 from ottla.broker.api.api import Api, Context, part, reply
+from ottla.broker.api.authorization import refusal
 from ottla.broker.api.partitions import find_replica
 from ottla.protocol.model.errors import ErrorCode
 
@@ -35,9 +37,12 @@ async def handle(ctx: Context, request: DescribeProducersRequest) -> object:
 
 
 def _describe(ctx: Context, topic_name: str, index: int) -> Any:
-    replica = find_replica(ctx.broker, topic_name, index)
+    refused = refusal(ctx, rules.DESCRIBE_PRODUCERS, topic_name)
+    replica = refused.error if refused else find_replica(ctx.broker, topic_name, index)
     error, message, producers = ErrorCode.none, None, ()
-    if isinstance(replica, ErrorCode):
+    if refused is not None:
+        error, message = refused.error, refused.message
+    elif isinstance(replica, ErrorCode):
         error, message = replica, f"this broker has no replica of {topic_name}-{index}"
     elif replica.error is not ErrorCode.none:
         error, message = replica.error, f"the log of {topic_name}-{index} has failed on this broker"

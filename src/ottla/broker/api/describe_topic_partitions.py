@@ -3,7 +3,7 @@
 Behaviour: returns topics with their partitions, sorted by name, with a limited number of partitions per reply. The
 cursor says where the next reply begins. No topics means all of them. Authorized operations are always included.
 Versions: v0 flexible.
-Not implemented: the last known eligible leader replicas; an authorizer (all operations are authorized).
+Not implemented: the last known eligible leader replicas.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.api import authorization_table as rules
 from ottla.broker.api.api import Api, Context, part, reply
-from ottla.broker.api.authorized_operations import authorized_operations
+from ottla.broker.api.authorization import permits
+from ottla.broker.api.authorized_operations import NOT_REQUESTED, authorized_operations
 from ottla.protocol.model.acl import ResourceType
 from ottla.protocol.model.errors import ErrorCode
 from ottla.protocol.model.topic_names import check_name
@@ -31,9 +33,15 @@ async def handle(ctx: Context, request: DescribeTopicPartitionsRequest) -> objec
     room = max(1, min(request.response_partition_limit, ctx.broker.config.max_request_partition_size_limit))
     topics = []
     next_cursor = None
+    rule = rules.DESCRIBE_TOPIC_PARTITIONS if request.topics else rules.DESCRIBE_ALL_TOPIC_PARTITIONS
     for name, topic, first in _in_order(ctx, request):
+        if not permits(ctx, rule, name):
+            if rule.error is not None:
+                topics.append(_missing(ctx, name, rule.error))
+            continue
         if topic is None:
-            topics.append(_unknown(ctx, name))
+            refused = check_name(name)
+            topics.append(_missing(ctx, name, refused.error if refused else ErrorCode.unknown_topic_or_partition))
             continue
         if room == 0:
             next_cursor = part(ctx, "Cursor", topic_name=name, partition_index=first)
@@ -59,16 +67,18 @@ def _in_order(ctx: Context, request: DescribeTopicPartitionsRequest) -> Iterator
         yield name, topics.get(name), max(0, cursor.partition_index) if cursor is not None and is_cursor else 0
 
 
-def _unknown(ctx: Context, name: str) -> Any:
-    refused = check_name(name)
+def _missing(ctx: Context, name: str, error: ErrorCode) -> Any:
+    is_permitted = error is not ErrorCode.topic_authorization_failed
     return part(
         ctx,
         "DescribeTopicPartitionsResponseTopic",
-        error_code=refused.error if refused else ErrorCode.unknown_topic_or_partition,
+        error_code=error,
         name=name,
         topic_id=None,
         partitions=(),
-        topic_authorized_operations=authorized_operations(ctx, ResourceType.TOPIC, name),
+        topic_authorized_operations=authorized_operations(ctx, ResourceType.TOPIC, name)
+        if is_permitted
+        else NOT_REQUESTED,
     )
 
 

@@ -11,7 +11,9 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.api import authorization_table as rules
 from ottla.broker.api.api import NO_TIME, Api, Context, part, reply
+from ottla.broker.api.authorization import permits, refusal
 from ottla.broker.api.transaction_calls import ask
 from ottla.broker.transactions.marker_sender import by_topic
 from ottla.machines.transactions.records import Transaction
@@ -36,13 +38,19 @@ async def handle(ctx: Context, request: DescribeTransactionsRequest) -> object:
 
 
 async def _describe(ctx: Context, name: str) -> Any:
-    outcome = await ask(ctx, DescribeTransaction(transactional_id=name), name, DescribeTransactionReply)
+    refused = refusal(ctx, rules.DESCRIBE_TRANSACTIONS, name)
+    asked = DescribeTransaction(transactional_id=name)
+    outcome = await ask(ctx, asked, name, DescribeTransactionReply) if refused is None else refused
     found = outcome.transaction if isinstance(outcome, DescribeTransactionReply) else None
     return _state(ctx, name, outcome.error, found)
 
 
 def _state(ctx: Context, name: str, error: ErrorCode, found: Transaction | None) -> Any:
-    topics = () if found is None else by_topic(found.partitions).items()
+    topics = [
+        (topic, indexes)
+        for topic, indexes in by_topic(found.partitions if found is not None else ()).items()
+        if permits(ctx, rules.DESCRIBE_TRANSACTIONS_TOPIC, topic)
+    ]
     is_begun = found is not None and found.started_ms >= 0
     return part(
         ctx,

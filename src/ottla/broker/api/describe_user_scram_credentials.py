@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.api import authorization_table as rules
 from ottla.broker.api.alter_user_scram_credentials import MECHANISMS
 from ottla.broker.api.api import Api, Context, part, reply
+from ottla.broker.api.authorization import refusal
 from ottla.protocol.model.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -25,6 +27,9 @@ _NUMBERS = {name: number for number, name in MECHANISMS.items()}
 
 async def handle(ctx: Context, request: DescribeUserScramCredentialsRequest) -> object:
     """Returns the mechanisms of each user."""
+    refused = refusal(ctx, rules.DESCRIBE_USERS)
+    if refused is not None:
+        return reply(ctx, error_code=refused.error, error_message=refused.message, results=())
     known = await ctx.broker.credentials.all()
     counts = Counter(each.name for each in request.users or ())
     results = tuple(_result(ctx, name, known.get(name), counts[name]) for name in counts or sorted(known))

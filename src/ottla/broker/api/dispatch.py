@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.broker.api import api_versions, produce, replica_fetch_fast_path
 from ottla.broker.api.api import Buffers, ConnectionState, Context, Reply, RunReplies
+from ottla.broker.api.authorization import is_permitted
+from ottla.broker.api.authorization_table import FETCH_AS_FOLLOWER
 from ottla.broker.api.error_replies import error_reply
 from ottla.broker.api.registry import HANDLERS
 from ottla.broker.api.reply_errors import count_errors
+from ottla.protocol.model.acl import CLUSTER_NAME
 from ottla.protocol.model.errors import ErrorCode
 from ottla.protocol.wire.headers import RequestHeader, parse_request_header, response_header
 from ottla.protocol.wire.primitives import MalformedRequest
@@ -57,7 +60,7 @@ def dispatch_run(
     replies, now or later, and their number. If that is 0, call `dispatch` with the first. Every frame passes through
     here first."""
     broker.metadata.check_lease()
-    if connection.replica_link is not None:
+    if connection.replica_link is not None and is_permitted(broker, connection, FETCH_AS_FOLLOWER, CLUSTER_NAME):
         reply = replica_fetch_fast_path.take(connection, frames[at])
         if reply is not None:
             return reply, 1

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.api import authorization_table as rules
 from ottla.broker.api.api import Api, Context, part, reply
+from ottla.broker.api.authorization import refusal
 from ottla.protocol.model.errors import ErrorCode, Refused
 
 if TYPE_CHECKING:
@@ -30,6 +32,9 @@ async def handle(ctx: Context, request: ElectLeadersRequest) -> object:
         if request.topic_partitions is None
         else [(str(topic.topic), int(index)) for topic in request.topic_partitions for index in topic.partitions]
     )
+    refused = refusal(ctx, rules.ELECT_LEADERS)
+    if refused is not None:
+        return reply(ctx, error_code=refused.error, replica_election_results=())
     kind = request.election_type if ctx.version >= 1 else PREFERRED
     if kind not in (PREFERRED, UNCLEAN):
         return reply(ctx, error_code=ErrorCode.invalid_request, replica_election_results=())

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ottla.broker.api import authorization_table as rules
 from ottla.broker.api.api import Api, Context, reply
+from ottla.broker.api.authorization import refusal
 from ottla.broker.api.transaction_calls import ask, fenced_in_words_of
 from ottla.machines.transactions.replies import EndTransactionReply
 from ottla.machines.transactions.requests import EndTransaction
@@ -35,7 +37,8 @@ async def handle(ctx: Context, request: EndTxnRequest) -> object:
         is_commit=request.committed,
         transaction_version=2 if ctx.version >= _VERSION_2_FROM else 0,
     )
-    outcome = await ask(ctx, asked, request.transactional_id, EndTransactionReply)
+    refused = refusal(ctx, rules.END_TXN, request.transactional_id)
+    outcome = await ask(ctx, asked, request.transactional_id, EndTransactionReply) if refused is None else refused
     if isinstance(outcome, Refused):
         outcome = EndTransactionReply(outcome.error)
     is_told = outcome.error is ErrorCode.none

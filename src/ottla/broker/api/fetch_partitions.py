@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ottla.broker.api import authorization_table as rules
 from ottla.broker.api.api import Context
+from ottla.broker.api.authorization import permits
 from ottla.broker.api.partitions import check_leader_epoch
 from ottla.broker.partition.divergence import NO_COMMON_EPOCH, divergence
 from ottla.broker.partition.partition import Partition
@@ -35,11 +37,22 @@ class FetchEvaluation(NamedTuple):
 class FetchEvaluator:
     """Evaluates the partitions of one request."""
 
-    __slots__ = ("_broker", "_committed_only", "_request", "_throttled_bytes", "_watching", "as_follower")
+    __slots__ = (
+        "_asks_for_permission",
+        "_broker",
+        "_committed_only",
+        "_ctx",
+        "_request",
+        "_throttled_bytes",
+        "_watching",
+        "as_follower",
+    )
 
     def __init__(self, ctx: Context, request: FetchRequest, watching: SessionWatches | None = None) -> None:
         self._watching = watching
+        self._ctx = ctx
         self._broker = ctx.broker
+        self._asks_for_permission = ctx.broker.authorizer is not None
         self._request = request
         self._committed_only = request.isolation_level == READ_COMMITTED
         self._throttled_bytes = 0
@@ -57,6 +70,8 @@ class FetchEvaluator:
     def look(self, topic: TopicKey, wanted: FetchPartition, budget: int, *, has_some: bool) -> FetchEvaluation:
         """Reads at most `budget` bytes. The first partition with records may exceed it, so that a reader always makes
         progress."""
+        if self._asks_for_permission and not self._is_permitted(topic):
+            return _failed(wanted, ErrorCode.topic_authorization_failed)
         partition = self.partition(topic, wanted.partition)
         if partition is None:
             return _failed(wanted, self._missing(topic, wanted.partition))
@@ -122,6 +137,18 @@ class FetchEvaluator:
             outcome = _nothing(wanted)
         data = self.data(partition, wanted.partition, wanted.fetch_offset, outcome)
         return FetchEvaluation(data, is_urgent=isinstance(outcome, Refused))
+
+    # -- permissions ------------------------------------------------------------------------------------------
+
+    def _is_permitted(self, topic: TopicKey) -> bool:
+        """Decides whether the client may read a topic, each time that it looks at it: a permission that is revoked ends
+        a waiting request. An unknown id names no topic."""
+        if self.as_follower:
+            return permits(self._ctx, rules.FETCH_AS_FOLLOWER)
+        if isinstance(topic, str):
+            return permits(self._ctx, rules.FETCH, topic)
+        found = self._broker.topic_by(topic)
+        return found is None or permits(self._ctx, rules.FETCH, found.name)
 
     # -- access -----------------------------------------------------------------------------------------------
 

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ottla.broker.api import authorization_table as rules
 from ottla.broker.api.api import Api, Context, part, reply
+from ottla.broker.api.authorization import refusal
 from ottla.broker.endpoints import Node
 from ottla.protocol.model.errors import ErrorCode, Refused
 
@@ -34,9 +36,11 @@ async def handle(ctx: Context, request: Any) -> object:
 
 async def _find(ctx: Context, kind: int, key: str) -> Node | Refused:
     if kind == _GROUP:
-        return await ctx.broker.groups.coordinator_of(key, ctx.connection.listener)
+        refused = refusal(ctx, rules.FIND_GROUP_COORDINATOR, key)
+        return refused or await ctx.broker.groups.coordinator_of(key, ctx.connection.listener)
     if kind == _TRANSACTION:
-        return await ctx.broker.transactions.coordinator_of(key, ctx.connection.listener)
+        refused = refusal(ctx, rules.FIND_TRANSACTION_COORDINATOR, key)
+        return refused or await ctx.broker.transactions.coordinator_of(key, ctx.connection.listener)
     return Refused(ErrorCode.invalid_request, f"Unsupported coordinator key type: {kind}.")
 
 

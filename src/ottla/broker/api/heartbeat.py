@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import asyncio
 
+from ottla.broker.api import authorization_table as rules
 from ottla.broker.api.api import Api, Buffers, Context, Reply
+from ottla.broker.api.authorization import refusal
 from ottla.machines.groups.replies import HeartbeatReply
 from ottla.machines.groups.replies import Reply as GroupReply
 from ottla.machines.groups.requests import Heartbeat
@@ -29,7 +31,8 @@ _NO_THROTTLE = bytes(4)
 def handle_raw(ctx: Context, body: memoryview) -> Reply:
     """Keeps a member of a classic group alive; replies at once if the coordinator can."""
     heartbeat = parse_heartbeat(body, ctx.version)
-    asked = ctx.broker.groups.ask_soon(heartbeat, heartbeat.group)
+    refused = refusal(ctx, rules.HEARTBEAT, heartbeat.group)
+    asked = refused or ctx.broker.groups.ask_soon(heartbeat, heartbeat.group)
     if isinstance(asked, Refused):
         return _reply(ctx, asked)
     return _reply(ctx, asked.result()) if asked.done() else _later(ctx, asked)

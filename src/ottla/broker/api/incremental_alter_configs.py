@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.api import authorization_table as rules
 from ottla.broker.api.api import Api, Context, reply
 from ottla.broker.api.config_changes import Overrides, alter_all
 from ottla.protocol.model.config_keys import ConfigKey, ConfigType
@@ -34,7 +35,8 @@ class Operation(IntEnum):
 
 async def handle(ctx: Context, request: IncrementalAlterConfigsRequest) -> object:
     """Sets, deletes, appends to and subtracts from single settings of each resource."""
-    responses = await alter_all(ctx, request.resources, _changed, validate_only=request.validate_only)
+    permissions = rules.ALTER_TOPIC_CONFIGS_BY_KEY, rules.ALTER_BROKER_CONFIGS_BY_KEY
+    responses = await alter_all(ctx, request.resources, _changed, permissions, validate_only=request.validate_only)
     return reply(ctx, responses=responses)
 
 

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.api import authorization_table as rules
 from ottla.broker.api.api import Api, Context, reply
+from ottla.broker.api.authorization import denied, permits, permits_some, refusal
 from ottla.broker.api.coordinator_calls import milliseconds
 from ottla.broker.api.transaction_calls import ask, fenced_in_words_of
 from ottla.machines.transactions.replies import InitProducerReply
@@ -44,7 +46,15 @@ async def handle(ctx: Context, request: InitProducerIdRequest) -> object:
 
 def _check(ctx: Context, request: InitProducerIdRequest) -> Refused | None:
     is_half = ctx.version >= 3 and (request.producer_id == _NONE) != (request.producer_epoch == _NONE)
-    return Refused(ErrorCode.invalid_request) if request.transactional_id == "" or is_half else None
+    if request.transactional_id is not None:
+        refused = refusal(ctx, rules.INIT_TRANSACTION, request.transactional_id)
+    elif permits(ctx, rules.INIT_IDEMPOTENT_ANY) or permits_some(ctx, rules.INIT_IDEMPOTENT):
+        refused = None
+    else:
+        refused = denied(rules.INIT_IDEMPOTENT)
+    if refused is None and (request.transactional_id == "" or is_half):
+        refused = Refused(ErrorCode.invalid_request)
+    return refused
 
 
 def _asked(ctx: Context, request: Any) -> InitProducer:

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ottla.broker.api import authorization_table as rules
 from ottla.broker.api.api import Api, Context, part, reply
+from ottla.broker.api.authorization import refusal
 from ottla.broker.api.coordinator_calls import ask, client_host, milliseconds
 from ottla.machines.groups.replies import JoinReply
 from ottla.machines.groups.requests import JoinGroup
@@ -23,7 +25,8 @@ API = Api(11, "JoinGroup", (0, 9))
 
 async def handle(ctx: Context, request: Any) -> object:
     """Joins a classic group; replies when the join phase ends."""
-    outcome = await ask(ctx, _to_join(ctx, request), request.group_id, JoinReply)
+    refused = refusal(ctx, rules.JOIN_GROUP, request.group_id)
+    outcome = await ask(ctx, _to_join(ctx, request), request.group_id, JoinReply) if refused is None else refused
     if isinstance(outcome, Refused):
         outcome = JoinReply(error=outcome.error, member_id=request.member_id)
     # Up to version 6, a reply without a protocol has an empty one.

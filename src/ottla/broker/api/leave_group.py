@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ottla.broker.api import authorization_table as rules
 from ottla.broker.api.api import Api, Context, part, reply
+from ottla.broker.api.authorization import refusal
 from ottla.broker.api.coordinator_calls import ask
 from ottla.machines.groups.replies import LeaveReply
 from ottla.machines.groups.requests import LeaveGroup, LeavingMember
@@ -29,7 +31,8 @@ async def handle(ctx: Context, request: Any) -> object:
             for member in request.members
         )
     leave = LeaveGroup(group=request.group_id, members=leaving)
-    outcome = await ask(ctx, leave, request.group_id, LeaveReply)
+    refused = refusal(ctx, rules.LEAVE_GROUP, request.group_id)
+    outcome = await ask(ctx, leave, request.group_id, LeaveReply) if refused is None else refused
     if isinstance(outcome, Refused):
         outcome = LeaveReply(outcome.error)
     error = outcome.error

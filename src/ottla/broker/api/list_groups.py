@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ottla.broker.api import authorization_table as rules
 from ottla.broker.api.api import Api, Context, part, reply
+from ottla.broker.api.authorization import permits
 from ottla.machines.groups.replies import ListGroupsReply
 from ottla.machines.groups.requests import ListGroups
 from ottla.protocol.model.errors import ErrorCode, Refused
@@ -31,6 +33,7 @@ async def handle(ctx: Context, request: Any) -> object:
         has_moved = outcome.error is ErrorCode.not_coordinator
         error = ErrorCode.coordinator_not_available if has_moved else outcome.error
         return reply(ctx, error_code=error, groups=())
+    sees_all = permits(ctx, rules.LIST_ALL_GROUPS)
     groups = tuple(
         part(
             ctx,
@@ -43,5 +46,6 @@ async def handle(ctx: Context, request: Any) -> object:
         for listed in outcome
         if isinstance(listed, ListGroupsReply)
         for group in listed.groups
+        if sees_all or permits(ctx, rules.LIST_GROUPS, group.group)
     )
     return reply(ctx, error_code=ErrorCode.none, groups=groups)

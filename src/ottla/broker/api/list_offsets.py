@@ -15,7 +15,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ottla.broker.api import authorization_table as rules
 from ottla.broker.api.api import Api, Context, part, reply
+from ottla.broker.api.authorization import denied, permits
 from ottla.broker.api.partitions import check_leader_epoch, find_partition
 from ottla.broker.partition.offset_lookups import max_timestamp_offset, offset_for_time
 from ottla.protocol.model.errors import ErrorCode
@@ -78,6 +80,8 @@ def _partition_response(ctx: Context, index: int, found: _Found) -> Any:
 async def _look_up(
     ctx: Context, name: str, asked: ListOffsetsPartition, replica_id: int, committed_only: bool
 ) -> _Found:
+    if not permits(ctx, rules.LIST_OFFSETS, name):
+        return _Found(denied(rules.LIST_OFFSETS).error)
     partition = find_partition(ctx.broker, name, asked.partition_index)
     if isinstance(partition, ErrorCode):
         return _Found(partition)

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.api import authorization_table as rules
 from ottla.broker.api.api import Api, Context, part, reply
+from ottla.broker.api.authorization import refusal
 from ottla.protocol.model.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -22,6 +24,9 @@ API = Api(46, "ListPartitionReassignments", (0, 0))
 
 async def handle(ctx: Context, request: ListPartitionReassignmentsRequest) -> object:
     """Returns the reassignments in progress, of the given partitions or of all."""
+    refused = refusal(ctx, rules.LIST_REASSIGNMENTS)
+    if refused is not None:
+        return reply(ctx, error_code=refused.error, error_message=refused.message, topics=())
     asked = (
         None
         if request.topics is None

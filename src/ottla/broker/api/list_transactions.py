@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ottla.broker.api import authorization_table as rules
 from ottla.broker.api.api import Api, Context, part, reply
+from ottla.broker.api.authorization import permits
 from ottla.broker.groups.topic_patterns import compile_pattern
 from ottla.machines.transactions.replies import ListTransactionsReply
 from ottla.machines.transactions.requests import ListTransactions
@@ -50,6 +52,7 @@ async def handle(ctx: Context, request: Any) -> object:
         )
         for each in listed
         for found in each.transactions
+        if permits(ctx, rules.LIST_TRANSACTIONS, found.transactional_id)
     )
     unknown = tuple(sorted({state for each in listed for state in each.unknown_states}))
     return reply(ctx, error_code=ErrorCode.none, unknown_state_filters=unknown, transaction_states=states)

@@ -7,7 +7,7 @@ allow it.
 Versions: v1 rack, controller, internal topics, an empty list means none; v2 cluster id; v3 throttle time; v4 the flag
 for auto-creation; v5 offline replicas; v7 leader epochs; v8 authorized operations; v9 flexible; v10 topic ids; v12
 topics by id alone; v13 top-level error.
-Not implemented: an authorizer; all operations are authorized.
+Not implemented: nothing.
 
 The reply is encoded by hand: clients of a large broker request all topics, and each repeats that every few minutes.
 """
@@ -19,7 +19,9 @@ from functools import cache
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ottla.broker.api import authorization_table as rules
 from ottla.broker.api.api import Api, Buffers, Context, Reply
+from ottla.broker.api.authorization import permits, refusal
 from ottla.broker.api.authorized_operations import NOT_REQUESTED, authorized_operations, cluster_operations
 from ottla.protocol.model.acl import ResourceType
 from ottla.protocol.model.errors import ErrorCode, Refused
@@ -68,7 +70,8 @@ def handle_raw(ctx: Context, body: memoryview) -> Reply:
     asked = request.topics
     included = _Included.by(request, ctx.version)
     if asked is None or (ctx.version == 0 and not asked):
-        return _reply(ctx, list(ctx.broker.topics), included)
+        shown = [topic for topic in ctx.broker.topics if permits(ctx, rules.METADATA_OF_ALL, topic.name)]
+        return _reply(ctx, shown, included)
     may_create = ctx.version < 4 or request.allow_auto_topic_creation
     found = [_find(ctx, each) for each in asked]
     if may_create and any(_is_creatable(topic) for topic in found):
@@ -80,9 +83,14 @@ def _find(ctx: Context, asked: Any) -> Topic | _Missing:
     topics = ctx.broker.topics
     topic_id = asked.topic_id if ctx.version >= 10 else None
     if topic_id is not None:
-        return topics.by_id(topic_id) or _Missing(ErrorCode.unknown_topic_id, None, topic_id)
+        topic = topics.by_id(topic_id)
+        if topic is not None and not permits(ctx, rules.METADATA, topic.name):
+            return _Missing(ErrorCode.topic_authorization_failed, None, topic_id)
+        return topic or _Missing(ErrorCode.unknown_topic_id, None, topic_id)
     if asked.name is None:
         return _Missing(ErrorCode.invalid_request, None)
+    if not permits(ctx, rules.METADATA, asked.name):  # whether or not the topic exists
+        return _Missing(ErrorCode.topic_authorization_failed, asked.name)
     topic = topics.get(asked.name)
     if topic is not None:
         return topic
@@ -98,12 +106,18 @@ async def _create_and_reply(ctx: Context, found: list[Topic | _Missing], include
     """Creates missing topics before it replies. The connection's next request waits, since it is likely to use them."""
     for at, topic in enumerate(found):
         if isinstance(topic, _Missing) and topic.name is not None and _is_creatable(topic):
-            created = await ctx.broker.ensure_topic(topic.name)
+            created = _refused_creation(ctx, topic.name) or await ctx.broker.ensure_topic(topic.name)
             if isinstance(created, Refused):
                 found[at] = topic._replace(error=created.error)
             else:
                 found[at] = created
     return _reply(ctx, found, included)
+
+
+def _refused_creation(ctx: Context, name: str) -> Refused | None:
+    if not ctx.broker.config.auto_create_topics_enable or permits(ctx, rules.METADATA_CREATE_ANY):
+        return None
+    return refusal(ctx, rules.METADATA_CREATE, name)
 
 
 def _reply(ctx: Context, topics: Sequence[Topic | _Missing], included: _Included) -> Buffers:
@@ -122,7 +136,10 @@ def _reply(ctx: Context, topics: Sequence[Topic | _Missing], included: _Included
         else:
             out += _topic_bytes(version, topic, operations, hidden)
     if 8 <= version <= 10:
-        out += I32.pack(cluster_operations(ctx) if included.of_cluster else NOT_REQUESTED)
+        operations = NOT_REQUESTED
+        if included.of_cluster:
+            operations = cluster_operations(ctx, rules.METADATA_CLUSTER_OPERATIONS)
+        out += I32.pack(operations)
     if version >= 13:
         out += b"\0\0"
     if flexible:

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ottla.broker.api import authorization_table as rules
 from ottla.broker.api.api import Api, Context, part, reply
+from ottla.broker.api.authorization import permits, refusal
 from ottla.broker.api.coordinator_calls import ask, milliseconds
 from ottla.machines.groups.replies import CommitReply
 from ottla.machines.groups.requests import CommitOffsets, OffsetToCommit
@@ -26,7 +28,11 @@ _NO_EPOCH = -1
 async def handle(ctx: Context, request: Any) -> object:
     """Commits the offsets of known partitions; the others get an error each."""
     offsets: list[OffsetToCommit] = []
-    errors = [_sort_out(ctx, topic, offsets) for topic in request.topics]
+    refused = refusal(ctx, rules.OFFSET_COMMIT, request.group_id)
+    errors: list[list[ErrorCode | None]] = [
+        _sort_out(ctx, topic, offsets) if refused is None else [refused.error] * len(topic.partitions)
+        for topic in request.topics
+    ]
     if offsets:
         answers = iter(await _commit(ctx, request, tuple(offsets)))
         errors = [[next(answers) if error is None else error for error in of_topic] for of_topic in errors]
@@ -42,6 +48,9 @@ def _sort_out(ctx: Context, asked: Any, offsets: list[OffsetToCommit]) -> list[E
     else:
         topic = ctx.broker.topics.get(asked.name)
         missing = ErrorCode.unknown_topic_or_partition
+    name = topic.name if topic is not None else asked.name if ctx.version < _BY_ID_FROM else None
+    if name is not None and not permits(ctx, rules.OFFSET_COMMIT_TOPIC, name):
+        return [ErrorCode.topic_authorization_failed] * len(asked.partitions)
     if topic is None:
         return [missing] * len(asked.partitions)
     has_epoch = ctx.version >= 6

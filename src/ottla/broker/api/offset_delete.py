@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.api import authorization_table as rules
 from ottla.broker.api.api import Api, Context, part, reply
+from ottla.broker.api.authorization import permits, refusal
 from ottla.broker.api.coordinator_calls import ask
 from ottla.machines.groups.replies import DeleteOffsetsReply
 from ottla.machines.groups.requests import DeleteOffsets
@@ -24,6 +26,9 @@ API = Api(47, "OffsetDelete", (0, 0))
 
 async def handle(ctx: Context, request: OffsetDeleteRequest) -> object:
     """Deletes committed offsets of topics to which the group does not subscribe."""
+    refused = refusal(ctx, rules.OFFSET_DELETE, request.group_id)
+    if refused is not None:
+        return reply(ctx, error_code=refused.error, topics=())
     asked = [(topic, _existing(ctx, topic)) for topic in request.topics]
     delete = DeleteOffsets(
         group=request.group_id, topics=tuple((str(topic.name), partitions) for topic, partitions in asked)
@@ -37,18 +42,22 @@ async def handle(ctx: Context, request: OffsetDeleteRequest) -> object:
 
 
 def _existing(ctx: Context, asked: OffsetDeleteRequestTopic) -> tuple[int, ...]:
+    if not permits(ctx, rules.OFFSET_DELETE_TOPIC, asked.name):
+        return ()
     topic = ctx.broker.topics.get(asked.name)
     indexes = (partition.partition_index for partition in asked.partitions)
     return () if topic is None else tuple(index for index in indexes if topic.has(index))
 
 
 def _deleted(ctx: Context, asked: OffsetDeleteRequestTopic, errors: dict[tuple[str, int], ErrorCode]) -> Any:
+    refused = refusal(ctx, rules.OFFSET_DELETE_TOPIC, asked.name)
+    otherwise = ErrorCode.unknown_topic_or_partition if refused is None else refused.error
     partitions = tuple(
         part(
             ctx,
             "OffsetDeleteResponsePartition",
             partition_index=partition.partition_index,
-            error_code=errors.get((asked.name, partition.partition_index), ErrorCode.unknown_topic_or_partition),
+            error_code=errors.get((asked.name, partition.partition_index), otherwise),
         )
         for partition in asked.partitions
     )

@@ -14,8 +14,10 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from ottla.broker.api import authorization_table as rules
 from ottla.broker.api.api import Api, Context, part, reply
-from ottla.broker.api.coordinator_calls import ask_each
+from ottla.broker.api.authorization import permits
+from ottla.broker.api.coordinator_calls import ask_permitted
 from ottla.machines.groups.replies import FetchedOffset, FetchOffsetsReply
 from ottla.machines.groups.requests import FetchOffsets
 from ottla.protocol.model.errors import ErrorCode, Refused
@@ -34,6 +36,7 @@ class _Topic(NamedTuple):
     """None if the id is unknown."""
     id: UUID | None
     partitions: tuple[int, ...]
+    is_permitted: bool
 
 
 class _Asked(NamedTuple):
@@ -49,7 +52,8 @@ async def handle(ctx: Context, request: Any) -> object:
     groups = request.groups if ctx.version >= _SEVERAL_FROM else (request,)
     require_stable = ctx.version >= 7 and request.require_stable
     asked = [_asked(ctx, group, require_stable) for group in groups]
-    outcomes = await ask_each(ctx, [(each.request, each.request.group) for each in asked], FetchOffsetsReply)
+    requests = [(each.request, each.request.group) for each in asked]
+    outcomes = await ask_permitted(ctx, rules.OFFSET_FETCH, requests, FetchOffsetsReply)
     found = [_found(ctx, *each) for each in zip(asked, outcomes, strict=True)]
     if ctx.version < _SEVERAL_FROM:
         return reply(ctx, **found[0])
@@ -62,7 +66,7 @@ def _asked(ctx: Context, group: Any, require_stable: bool) -> _Asked:
         group=group.group_id,
         topics=None
         if topics is None
-        else tuple((each.name, each.partitions) for each in topics if each.name is not None),
+        else tuple((each.name, each.partitions) for each in topics if each.name is not None and each.is_permitted),
         member_id=group.member_id if ctx.version >= 9 else None,
         member_epoch=group.member_epoch if ctx.version >= 9 else -1,
         require_stable=require_stable,
@@ -72,9 +76,10 @@ def _asked(ctx: Context, group: Any, require_stable: bool) -> _Asked:
 
 def _topic(ctx: Context, asked: Any) -> _Topic:
     if ctx.version < _BY_ID_FROM:
-        return _Topic(asked.name, None, asked.partition_indexes)
+        return _Topic(asked.name, None, asked.partition_indexes, permits(ctx, rules.OFFSET_FETCH_TOPIC, asked.name))
     topic = None if asked.topic_id is None else ctx.broker.topics.by_id(TopicId(asked.topic_id))
-    return _Topic(None if topic is None else topic.name, asked.topic_id, asked.partition_indexes)
+    is_permitted = topic is None or permits(ctx, rules.OFFSET_FETCH_TOPIC, topic.name)
+    return _Topic(None if topic is None else topic.name, asked.topic_id, asked.partition_indexes, is_permitted)
 
 
 def _found(ctx: Context, asked: _Asked, outcome: FetchOffsetsReply | Refused) -> dict[str, Any]:
@@ -98,6 +103,8 @@ def _asked_topics(ctx: Context, topics: tuple[_Topic, ...], offsets: tuple[Fetch
     for topic in topics:
         if topic.name is None:
             yield _failed_topic(ctx, topic, ErrorCode.unknown_topic_id)
+        elif not topic.is_permitted:
+            yield _failed_topic(ctx, topic, ErrorCode.topic_authorization_failed)
         else:
             found = [next(remaining) for _ in topic.partitions]
             yield _topic_part(ctx, topic.name, topic.id, [_offset(ctx, each) for each in found])
@@ -106,6 +113,8 @@ def _asked_topics(ctx: Context, topics: tuple[_Topic, ...], offsets: tuple[Fetch
 def _all_topics(ctx: Context, offsets: tuple[FetchedOffset, ...]) -> Iterable[Any]:
     by_topic: dict[str, list[Any]] = {}
     for each in offsets:
+        if not permits(ctx, rules.OFFSET_FETCH_OF_ALL, each.topic):
+            continue
         by_topic.setdefault(each.topic, []).append(_offset(ctx, each))
     for name, partitions in by_topic.items():
         topic = ctx.broker.topics.get(name)

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.api import authorization_table as rules
 from ottla.broker.api.api import Api, Context, part, reply
+from ottla.broker.api.authorization import permits, refusal
 from ottla.broker.api.partitions import check_leader_epoch, find_partition
 from ottla.protocol.model.errors import ErrorCode
 
@@ -46,7 +48,8 @@ def _end_of(partition: Partition, epoch: int) -> tuple[int, int]:
 
 def _epoch_end(ctx: Context, topic_name: str, asked: OffsetForLeaderPartition) -> Any:
     epoch = end_offset = -1
-    partition = find_partition(ctx.broker, topic_name, asked.partition)
+    refused = None if permits(ctx, rules.LEADER_EPOCH_OF_ANY) else refusal(ctx, rules.LEADER_EPOCH, topic_name)
+    partition = refused.error if refused else find_partition(ctx.broker, topic_name, asked.partition)
     if isinstance(partition, ErrorCode):
         error = partition
     else:

@@ -15,11 +15,13 @@ Not implemented: nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ottla.broker.api import authorization_table as rules
 from ottla.broker.api.api import Api, Buffers, ConnectionState, Context, Reply
+from ottla.broker.api.authorization import is_permitted, refusal
 from ottla.broker.api.produce_in_transaction import Place, TransactionalBatches, has_transactional
 from ottla.broker.partition.batch_validation import Appended
 from ottla.broker.partition.partition import Partition
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 API = Api(key=0, name="Produce", versions=(3, 13))
 
 _NONE = ErrorCode.none
+_NOTHING_DENIED: Mapping[TopicKey, ErrorCode] = {}
 
 
 def handle_raw(ctx: Context, body: memoryview) -> Reply:
@@ -50,11 +53,35 @@ def handle_raw(ctx: Context, body: memoryview) -> Reply:
     if backlog.may_hold_back and _is_held_back(ctx, request):
         return backlog
     produce = Produce(ctx, request)
+    if ctx.broker.authorizer is not None:
+        produce.denied = _denied(ctx, request)
     if has_transactional(request) and request.acks in (-1, 0, 1):
-        produce.in_transaction = TransactionalBatches(ctx, request)
+        produce.in_transaction = TransactionalBatches(ctx, _permitted(request, produce.denied))
         if produce.in_transaction.must_ask:
             return _ask_first(produce, produce.in_transaction)
     return produce.run()
+
+
+def _denied(ctx: Context, request: ProduceRequest) -> Mapping[TopicKey, ErrorCode]:
+    """Returns the topics that the client must not write to, each with its error. An unknown id names no topic."""
+    if has_transactional(request):
+        refused = refusal(ctx, rules.PRODUCE_IN_TRANSACTION, request.transactional_id or "")
+        if refused is not None:
+            return {key: refused.error for key, _ in request.topics}
+    denied: dict[TopicKey, ErrorCode] = {}
+    for key, _ in request.topics:
+        topic = None if isinstance(key, str) else ctx.broker.topic_by(key)
+        name = key if isinstance(key, str) else topic.name if topic is not None else None
+        refused = None if name is None else refusal(ctx, rules.PRODUCE, name)
+        if refused is not None:
+            denied[key] = refused.error
+    return denied
+
+
+def _permitted(request: ProduceRequest, denied: Mapping[TopicKey, ErrorCode]) -> ProduceRequest:
+    if not denied:
+        return request
+    return request._replace(topics=[(key, partitions) for key, partitions in request.topics if key not in denied])
 
 
 def _is_held_back(ctx: Context, request: ProduceRequest) -> bool:
@@ -91,7 +118,9 @@ def handle_run(
     began_s = broker.clock.seconds()
     topic = broker.topic_by(run.topic)
     partition = topic.partition(run.partition) if topic is not None else None
-    if partition is None or partition.refusal_for(run.acks) is not None:
+    if topic is None or partition is None or partition.refusal_for(run.acks) is not None:
+        return None, 0
+    if broker.authorizer is not None and not is_permitted(broker, connection, rules.PRODUCE, topic.name):
         return None, 0
     if not partition.append_run(run, broker.clock.now_ms()):
         return None, 0
@@ -156,7 +185,17 @@ class RunWait:
 class Produce:
     """One request in progress: its results, and the partitions that are not acknowledged yet."""
 
-    __slots__ = ("_began_s", "_ctx", "_future", "_request", "_results", "_unsettled", "_waiting", "in_transaction")
+    __slots__ = (
+        "_began_s",
+        "_ctx",
+        "_future",
+        "_request",
+        "_results",
+        "_unsettled",
+        "_waiting",
+        "denied",
+        "in_transaction",
+    )
 
     def __init__(self, ctx: Context, request: ProduceRequest) -> None:
         self._ctx = ctx
@@ -168,6 +207,8 @@ class Produce:
         self._unsettled = 0
         self._future: asyncio.Future[Buffers] | None = None
         self.in_transaction: TransactionalBatches | None = None
+        self.denied: Mapping[TopicKey, ErrorCode] = _NOTHING_DENIED
+        """The topics that the client must not write to."""
 
     def run(self) -> Buffers | asyncio.Future[Buffers] | None:
         """Appends the batches and returns the reply."""
@@ -191,6 +232,8 @@ class Produce:
                 partition = topic.partition(index) if topic is not None else None
                 if not acks_known:
                     outcome: Appended | Refused = Refused(ErrorCode.invalid_required_acks)
+                elif key in self.denied:
+                    outcome = Refused(self.denied[key])
                 elif partition is None:
                     outcome = Refused(_missing(topic, key, index))
                 else:

@@ -8,7 +8,9 @@ Not implemented: nothing.
 
 from __future__ import annotations
 
+from ottla.broker.api import authorization_table as rules
 from ottla.broker.api.api import Api, Buffers, Context
+from ottla.broker.api.authorization import permits
 from ottla.protocol.model.ids import TopicId
 from ottla.protocol.wire.synced_ends import API_KEY, parse_acknowledged
 
@@ -19,7 +21,7 @@ def handle_raw(ctx: Context, body: memoryview) -> Buffers | None:
     """Records how far a follower has synced the partitions that this broker leads. Sends no reply."""
     report = parse_acknowledged(body)
     metadata, replica = ctx.broker.metadata, (report.broker_id, report.broker_epoch)
-    if metadata.knows_replica(*replica):
+    if metadata.knows_replica(*replica) and permits(ctx, rules.REPLICA_ACKNOWLEDGED):
         ctx.connection.is_of_broker = True
         for entry in report.entries:
             metadata.on_synced_end(

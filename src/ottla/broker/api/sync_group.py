@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ottla.broker.api import authorization_table as rules
 from ottla.broker.api.api import Api, Context, reply
+from ottla.broker.api.authorization import refusal
 from ottla.broker.api.coordinator_calls import ask
 from ottla.machines.groups.replies import SyncReply
 from ottla.machines.groups.requests import SyncGroup
@@ -21,7 +23,7 @@ API = Api(14, "SyncGroup", (0, 5))
 
 async def handle(ctx: Context, request: Any) -> object:
     """Returns the member's assignment, once the leader of the group has sent the assignments."""
-    outcome = await _sync(ctx, request)
+    outcome = refusal(ctx, rules.SYNC_GROUP, request.group_id) or await _sync(ctx, request)
     if isinstance(outcome, Refused):
         outcome = SyncReply(error=outcome.error)
     return reply(

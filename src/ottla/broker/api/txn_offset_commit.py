@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ottla.broker.api import authorization_table as rules
 from ottla.broker.api.api import Api, Context, part, reply
+from ottla.broker.api.authorization import refusal
 from ottla.machines.groups.replies import CommitReply
 from ottla.machines.groups.requests import CommitOffsets, OffsetToCommit
 from ottla.protocol.model.errors import ErrorCode, Refused
@@ -34,7 +36,13 @@ _UNREACHED = frozenset(
 async def handle(ctx: Context, request: Any) -> object:
     """Stores offsets as part of a transaction; they are committed when it is."""
     offsets: list[OffsetToCommit] = []
-    errors = [_sort_out(ctx, topic, offsets) for topic in request.topics]
+    refused = refusal(ctx, rules.TXN_OFFSET_COMMIT, request.transactional_id) or refusal(
+        ctx, rules.TXN_OFFSET_COMMIT_GROUP, request.group_id
+    )
+    errors: list[list[ErrorCode | None]] = [
+        _sort_out(ctx, topic, offsets) if refused is None else [refused.error] * len(topic.partitions)
+        for topic in request.topics
+    ]
     if offsets:
         answers = iter(await _commit(ctx, request, tuple(offsets)))
         errors = [[next(answers) if error is None else error for error in of_topic] for of_topic in errors]
@@ -44,6 +52,9 @@ async def handle(ctx: Context, request: Any) -> object:
 
 def _sort_out(ctx: Context, asked: Any, offsets: list[OffsetToCommit]) -> list[ErrorCode | None]:
     """Adds the offsets that can be committed to `offsets`. Returns for each partition why it cannot be, or None."""
+    refused = refusal(ctx, rules.TXN_OFFSET_COMMIT_TOPIC, asked.name)
+    if refused is not None:
+        return [refused.error] * len(asked.partitions)
     topic = ctx.broker.topics.get(asked.name)
     errors: list[ErrorCode | None] = []
     for partition in asked.partitions:

@@ -14,12 +14,14 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ottla.broker.api import authorization_table as rules
 from ottla.broker.api.api import Api, Context, part, reply
+from ottla.broker.api.authorization import permits, refusal
 from ottla.broker.api.partitions import find_partition
 from ottla.broker.blocking_jobs import resolve
 from ottla.broker.partition.markers import write_marker
 from ottla.machines.transactions.partition_table import Marker
-from ottla.protocol.model.errors import ErrorCode
+from ottla.protocol.model.errors import ErrorCode, Refused
 
 if TYPE_CHECKING:
     from kio.schema.write_txn_markers.v2 import WriteTxnMarkersRequest
@@ -37,7 +39,8 @@ Place = tuple[int, str, int]
 
 async def handle(ctx: Context, request: WriteTxnMarkersRequest) -> object:
     """Appends the markers that a transaction coordinator sends, and replies once all are committed."""
-    writing = PendingMarkers(ctx.broker)
+    refused = None if permits(ctx, rules.WRITE_MARKERS_AS_ADMIN) else refusal(ctx, rules.WRITE_MARKERS)
+    writing = PendingMarkers(ctx.broker, refused)
     for number, asked in enumerate(request.markers):
         for topic in asked.topics:
             for index in topic.partition_indexes:
@@ -62,8 +65,9 @@ def to_marker(asked: WritableTxnMarker) -> Marker:
 class PendingMarkers:
     """The markers of one request. All are appended before any is waited for."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, refused: Refused | None = None) -> None:
         self._broker = broker
+        self._refused = refused
         self._errors: dict[Place, ErrorCode] = {}
         self._unsettled: set[Place] = set()
         self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -80,6 +84,9 @@ class PendingMarkers:
 
     def begin(self, place: Place, marker: Marker) -> None:
         """Appends a marker."""
+        if self._refused is not None:
+            self._errors[place] = self._refused.error
+            return
         partition = find_partition(self._broker, place[1], place[2])
         if isinstance(partition, ErrorCode):
             self._errors[place] = partition

@@ -5,16 +5,15 @@ Any broker can carry out a request. It replies when its own image shows the chan
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 
-from ottla.broker.cluster.commits import commit
+from ottla.broker.cluster.admin_commits import TRIES, busy, commit_or_refuse
 from ottla.broker.cluster.membership import Membership
 from ottla.broker.context import BrokerContext
 from ottla.broker.topics.topic_admin import PARTITIONS_MAX, Assignment, TopicAdmin, TopicCreation, planned_layouts
 from ottla.broker.topics.topic_configs import DURABILITY, TopicConfigs
 from ottla.broker.topics.topics import Topic
-from ottla.coordination.port import OutcomeUnknownError, Revision, UnavailableError
+from ottla.coordination.port import Revision
 from ottla.machines.controller import keys
 from ottla.machines.controller.assignment import Replicas, check_manual, place
 from ottla.machines.controller.state import TopicState
@@ -31,12 +30,6 @@ from ottla.machines.controller.writes import Limits, Write
 from ottla.protocol.model.broker_config import with_overrides
 from ottla.protocol.model.errors import ErrorCode, Refused
 from ottla.protocol.model.ids import TopicId
-
-log = logging.getLogger("ottla.cluster")
-
-TRIES = 5
-"""Maximum number of attempts. Each conflict means that another broker's write succeeded; with few brokers, a handful of
-attempts is plenty."""
 
 
 class ClusterAdmin(TopicAdmin):
@@ -96,7 +89,7 @@ class ClusterAdmin(TopicAdmin):
             await self._membership.seen(outcome)
             created = context.topics.by_id(state.id)
             return created or Refused(ErrorCode.unknown_topic_or_partition, f"Topic '{name}' was deleted concurrently.")
-        return _busy(f"topic '{name}' could not be created")
+        return busy(f"topic '{name}' could not be created")
 
     def _place(
         self, partitions: range, factor: int, state: TopicState, assignment: Assignment | None
@@ -148,7 +141,7 @@ class ClusterAdmin(TopicAdmin):
             refused = check_new_count(state, total) or _check_count(total)
             added = range(state.partition_count, total)
             if refused is None and assignment is not None and len(assignment) != len(added):
-                refused = _busy(f"topic '{topic.name}' got partitions concurrently")
+                refused = busy(f"topic '{topic.name}' got partitions concurrently")
             placed = refused or self._place(added, self._target_factor(topic), state, assignment)
             if isinstance(placed, Refused):
                 return placed
@@ -164,7 +157,7 @@ class ClusterAdmin(TopicAdmin):
             if outcome is not None:
                 await self._membership.seen(outcome)
                 return None
-        return _busy(f"topic '{topic.name}' could not be changed")
+        return busy(f"topic '{topic.name}' could not be changed")
 
     def _target_factor(self, topic: Topic) -> int:
         """Returns the number of replicas of the first partition, as of the end of its reassignment."""
@@ -206,21 +199,10 @@ class ClusterAdmin(TopicAdmin):
             if outcome is not None:
                 await self._membership.seen(outcome)
                 return None
-        return _busy("the settings could not be changed")
+        return busy("the settings could not be changed")
 
     async def _commit(self, write: Write) -> Revision | Refused | None:
-        try:
-            revision = await commit(self._membership.store, write)
-        except UnavailableError as error:
-            return Refused(ErrorCode.coordinator_not_available, f"the coordination store is not available: {error}")
-        except OutcomeUnknownError:
-            return Refused(ErrorCode.request_timed_out, "the outcome of the write to the coordination store is unknown")
-        if revision is None:
-            # The image is behind and has to catch up before a retry can succeed.
-            await self._membership.refresh()
-            return None
-        log.info("%s", write.why)
-        return revision
+        return await commit_or_refuse(self._membership, write)
 
 
 def _check_count(partition_count: int) -> Refused | None:
@@ -241,7 +223,3 @@ def _check_one(overrides: Mapping[str, str]) -> Refused | None:
 
 def _not_a_member() -> Refused:
     return Refused(ErrorCode.broker_not_available, "this broker is not registered with the cluster at the moment")
-
-
-def _busy(what: str) -> Refused:
-    return Refused(ErrorCode.request_timed_out, f"{what}: repeated conflicts with concurrent changes; retry")

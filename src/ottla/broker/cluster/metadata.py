@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from uuid import uuid4
 
+from ottla.broker.cluster.acl_admin import AclFollower, ClusterAclAdmin
 from ottla.broker.cluster.admin import ClusterAdmin
 from ottla.broker.cluster.clean_up import CleanUp
 from ottla.broker.cluster.controller_loop import ControllerLoop
@@ -76,6 +77,9 @@ class ClusterMetadata(MembershipEvents):
         self.admin = ClusterAdmin(
             context, configs, membership, self._clean_up.creating, allow_shared_machine=allow_shared_machine
         )
+        self.acl_admin = ClusterAclAdmin(membership)
+        authorizer = context.authorizer
+        self._acls = AclFollower(authorizer, membership) if authorizer is not None else None
         self._rebalancing = LeaderRebalance(self.controller, membership, context.clock, context.static_config)
         self._growth = ReplicaGrowth(
             membership,
@@ -100,6 +104,8 @@ class ClusterMetadata(MembershipEvents):
         context = self._context
         await self.membership.load()
         self._placing.apply_dynamic_configs()
+        if self._acls is not None:
+            self._acls.load()
         configs = {topic.id: self._placing.config_of(topic) for topic in self.membership.image.topics()}
         wanted = [(key, configs[topic.id]) for key, topic in self._hosted()]
         on_disk = [each for each in wanted if each[1].durability is not Durability.MEMORY]
@@ -232,9 +238,13 @@ class ClusterMetadata(MembershipEvents):
         self._placing.stand_by()
 
     def on_reloaded(self) -> None:
+        if self._acls is not None:
+            self._acls.load()
         self._placing.place_all()
 
     def on_touched(self, touched: ImageChanges) -> None:
+        if touched.acls and self._acls is not None:
+            self._acls.follow(touched.acls)
         self._placing.place(touched)
 
     # -- time -------------------------------------------------------------------------------------------------

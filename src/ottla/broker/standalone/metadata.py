@@ -10,6 +10,7 @@ from ottla.broker.context import BrokerContext
 from ottla.broker.endpoints import Endpoint, Node
 from ottla.broker.partition.backlog import PartitionBacklog
 from ottla.broker.partition.partition import Partition
+from ottla.broker.standalone.acl_admin import StandaloneAclAdmin
 from ottla.broker.standalone.admin import StandaloneAdmin
 from ottla.broker.standalone.catalog import Catalog, CatalogAccess, CatalogState
 from ottla.broker.standalone.entries import CatalogEntries
@@ -42,6 +43,7 @@ class StandaloneMetadata:
         self._reservations = OffsetReservations(context, self.catalog)
         self.admin = StandaloneAdmin(context, self._configs, self.catalog, self._reservations, self._open_partitions)
         self.partition_admin = StandalonePartitionAdmin()
+        self.acl_admin = StandaloneAclAdmin(context, self.catalog)
         self.cluster_id = ""
         self._leader_epoch = 0
 
@@ -53,6 +55,7 @@ class StandaloneMetadata:
         self.cluster_id = state.cluster_id
         self.entries.load(state.entries)
         self._configs.apply_dynamic(state.dynamic_configs)
+        self.acl_admin.load(state.entries)
         # Every start takes a new epoch, so that records lost in a crash are never confused with those that follow
         # (safety: one-history).
         self._leader_epoch = context.store.with_reserve(catalog.begin_incarnation)

@@ -24,6 +24,7 @@ from ottla.machines.writers.resumption import LoggedIds, RejectedIds, sequence_o
 from ottla.machines.writers.rules import Fenced, UnknownEpoch, judge_append
 from ottla.net.grpc.status import RpcError, Status
 from ottla.net.grpc.stream import Receiver
+from ottla.protocol.model.acl import Operation
 from ottla.protocol.model.errors import ErrorCode, Refused
 from ottla.protocol.records.batch import HEADER_BYTES
 from ottla.protocol.records.bridge import RowEncoder, Traits, seal
@@ -175,6 +176,10 @@ class AppendStream(Receiver):
         if run.first_id < self._next_id:
             why = f"the id {run.first_id} comes after {self._next_id - 1}: ids grow"
             self._fail(WalFailure(Code.INVALID, why))
+            return
+        refused = self._logs.refusal(self._log.topic, Operation.WRITE)
+        if refused is not None:
+            self._fail(refused)
             return
         self._next_id = run.first_id + len(run.data)
         self._owed_bytes += len(message)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.machines.writers.rules import Fenced, Refusal, UnexpectedEnd
+from ottla.protocol.model.acl import CLUSTER_NAME, Operation, ResourceType
 from ottla.protocol.model.errors import ErrorCode, Refused
+from ottla.protocol.model.principals import ANONYMOUS
 from ottla.protocol.wire.wal_append import Code, WalFailure
 from ottla.protocol.wire.wal_calls import LogName
 
@@ -36,10 +38,28 @@ class Logs:
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
+        authorizer = broker.authorizer
+        self._acls = None if authorizer is None else authorizer.session(ANONYMOUS, "")
 
-    def led(self, log: LogName) -> Partition | WalFailure:
-        """Returns the partition if this broker leads it, else the failure."""
+    def refusal(self, topic_name: str, operation: Operation) -> WalFailure | None:
+        """Returns the failure of a call without the permission; None if it has it. The append stream does not
+        authenticate its clients, so all of them are anonymous."""
+        if self._acls is None or self._acls.allows(operation, ResourceType.TOPIC, topic_name):
+            return None
+        return WalFailure(Code.INVALID, f"{ANONYMOUS} has no permission to {operation.name} the topic {topic_name!r}")
+
+    def refused_creation(self, topic_name: str) -> WalFailure | None:
+        """Returns the failure of a call that must not create a topic; None if it may."""
+        if self._acls is not None and self._acls.allows(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME):
+            return None
+        return self.refusal(topic_name, Operation.CREATE)
+
+    def led(self, log: LogName, operation: Operation) -> Partition | WalFailure:
+        """Returns the partition if this broker leads it and the call may perform the operation, else the failure."""
         self.broker.metadata.check_lease()
+        refused = self.refusal(log.topic, operation)
+        if refused is not None:
+            return refused
         topic = self.broker.topics.get(log.topic)
         partition = topic.partition(log.partition) if topic is not None else None
         if topic is None or not topic.has(log.partition):

@@ -18,6 +18,7 @@ from ottla.broker.wal_service.open_streams import OpenStreams
 from ottla.net.grpc.server import Call, guarded
 from ottla.net.grpc.status import RpcError, Status
 from ottla.net.grpc.stream import Receiver
+from ottla.protocol.model.acl import Operation
 from ottla.protocol.model.errors import ErrorCode, Refused
 from ottla.protocol.records.batch import Batch, split_batches
 from ottla.protocol.records.bridge import decode_records
@@ -76,7 +77,7 @@ class ReadStream(Receiver):
 
     async def _serve_request(self, message: bytes) -> None:
         request = decode_read_request(message)
-        partition = self._logs.led(request.log)
+        partition = self._logs.led(request.log, Operation.READ)
         failure = partition if isinstance(partition, WalFailure) else await self._read(partition, request)
         if failure is not None:
             self._call.send(encode_read_reply(ReadReply(failure=failure)))
@@ -92,6 +93,9 @@ class ReadStream(Receiver):
                 return WalFailure(Code.UNAVAILABLE, "the broker stops")
             if not partition.is_led_here or partition.deleted:
                 return self._logs.not_led(request.log)
+            refused = self._logs.refusal(request.log.topic, Operation.READ)
+            if refused is not None:
+                return refused
             outcome = partition.read(offset, _size_to_read(offset, until), committed_only=True)
             if isinstance(outcome, ColdRead):
                 outcome = await partition.read_cold(outcome)

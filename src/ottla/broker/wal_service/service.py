@@ -12,6 +12,7 @@ from ottla.broker.wal_service.open_streams import OpenStreams
 from ottla.broker.wal_service.read_calls import ReadStream
 from ottla.machines.writers.rules import Fenced
 from ottla.net.grpc.server import Call, Method, unary
+from ottla.protocol.model.acl import Operation
 from ottla.protocol.model.errors import ErrorCode, Refused
 from ottla.protocol.model.writer_ids import producer_id_of
 from ottla.protocol.wire.wal_append import Code, WalFailure
@@ -69,7 +70,7 @@ class WalService:
 
     async def _open(self, message: bytes) -> bytes:
         request = decode_open_request(message)
-        topic = await self._topic(request)
+        topic = self.logs.refusal(request.log.topic, Operation.DESCRIBE) or await self._topic(request)
         if isinstance(topic, WalFailure):
             return bytes(encode_open_reply(OpenReply(failure=topic)))
         if not topic.has(request.log.partition):
@@ -90,6 +91,9 @@ class WalService:
             return topic
         if request.create is None:
             return WalFailure(Code.NOT_FOUND, f"there is no topic {name!r}")
+        forbidden = self.logs.refused_creation(name)
+        if forbidden is not None:
+            return forbidden
         wanted = request.create
         created = await broker.metadata.admin.create_topic(
             name, max(wanted.partitions, 1), wanted.configs, replication_factor=wanted.replicas or -1
@@ -102,7 +106,7 @@ class WalService:
 
     async def _tail(self, message: bytes) -> bytes:
         request = decode_log_request(message)
-        partition = self.logs.led(request.log)
+        partition = self.logs.led(request.log, Operation.DESCRIBE)
         if isinstance(partition, WalFailure):
             return bytes(encode_numbers(Numbers(failure=partition), 3))
         # An uncommitted epoch may still be undone.
@@ -121,7 +125,7 @@ class WalService:
         return bytes(encode_numbers(await self._trimmed(request), 1))
 
     async def _trimmed(self, request: LogRequest) -> Numbers:
-        partition = self.logs.led(request.log)
+        partition = self.logs.led(request.log, Operation.DELETE)
         if isinstance(partition, WalFailure):
             return Numbers(failure=partition)
         if partition.topic.internal or "delete" not in partition.topic.config.cleanup_policy:
@@ -139,7 +143,7 @@ class WalService:
         return bytes(encode_numbers(await self._fenced(request), 2))
 
     async def _fenced(self, request: LogRequest) -> Numbers:
-        partition = self.logs.led(request.log)
+        partition = self.logs.led(request.log, Operation.WRITE)
         if isinstance(partition, WalFailure):
             return Numbers(failure=partition)
         outcome = append_fence(partition, request.number, self.broker.clock.now_ms())

@@ -9,6 +9,7 @@ from ottla.broker.partition.writers import batches_of, committed, last_id_of
 from ottla.broker.wal_service.logs import Logs, refusal_failure
 from ottla.machines.writers.resumption import NO_ID, LoggedIds, RejectedIds, account_for
 from ottla.machines.writers.rules import UnknownEpoch, judge_epoch
+from ottla.protocol.model.acl import Operation
 from ottla.protocol.model.errors import ErrorCode, Refused
 from ottla.protocol.model.writer_ids import NO_EPOCH, WRITER_IDS_FROM, producer_id_of
 from ottla.protocol.wire.wal_append import Acks, Begin, Code, WalFailure
@@ -43,7 +44,7 @@ async def begin(
     writer.
     """
     log = LogName(request.topic, request.partition)
-    partition = logs.led(log)
+    partition = logs.led(log, Operation.WRITE)
     if isinstance(partition, WalFailure):
         return partition
     writer_id = await _writer_id(broker, request)

@@ -30,6 +30,8 @@ from ottla.machines.controller.state import (
     TopicCreation,
     TopicState,
 )
+from ottla.protocol.model import acl_entries
+from ottla.protocol.model.acl_bindings import AclBinding
 from ottla.protocol.model.ids import TopicId
 
 FORMAT = 1
@@ -289,6 +291,14 @@ def decode_controller(entry: Entry) -> ControllerEntry:
 def decode_configs(entry: Entry) -> Mapping[str, str]:
     """Decodes the entry of dynamic settings. Raises MalformedError."""
     return _texts(_read_fields(entry), "configs")
+
+
+def decode_acl(entry: Entry) -> AclBinding:
+    """Decodes an ACL."""
+    try:
+        return acl_entries.decode_acl(entry.value)
+    except ValueError as error:
+        raise MalformedError(str(error)) from error
 
 
 def decode_creating(entry: Entry) -> TopicCreation:

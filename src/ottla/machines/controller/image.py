@@ -27,6 +27,8 @@ from ottla.machines.controller.state import (
     TopicState,
     Versioned,
 )
+from ottla.protocol.model.acl_bindings import AclBinding
+from ottla.protocol.model.acl_entries import PREFIX as ACLS
 from ottla.protocol.model.durability import Durability
 from ottla.protocol.model.ids import TopicId
 from ottla.protocol.model.topic_names import metric_name
@@ -104,6 +106,19 @@ class ClusterImage:
         """Returns the dynamic configuration of one broker, or of all brokers (`keys.DEFAULT`)."""
         found = self._tables.configs.get(broker_id_or_default)
         return {} if found is None else found.value
+
+    def acls(self) -> Iterator[AclBinding]:
+        """Returns all ACLs, in no particular order."""
+        return (found.value for found in self._tables.acls.values())
+
+    def acl(self, acl_id: str) -> AclBinding | None:
+        """Returns the ACL with this id, or None."""
+        found = self._tables.acls.get(acl_id)
+        return None if found is None else found.value
+
+    def knows_all_acls(self) -> bool:
+        """Returns whether every ACL can be read. An ACL that cannot may be one that denies."""
+        return not any(key.startswith(ACLS) for key in self._tables.unreadable)
 
     # -- topics ---------------------------------------------------------------------------------------------------
 
@@ -238,6 +253,10 @@ class ClusterImage:
     def topic_table(self) -> Mapping[TopicId, Versioned[TopicState]]:
         """Returns the topics with the versions of their entries, by id."""
         return self._tables.topics
+
+    def acls_table(self) -> Mapping[str, Versioned[AclBinding]]:
+        """Returns the ACLs with the versions of their entries, by id."""
+        return self._tables.acls
 
     def configs_table(self) -> Mapping[str, Versioned[Mapping[str, str]]]:
         """Returns the dynamic settings with the versions of their entries, by broker id or `default`."""

@@ -20,5 +20,7 @@ class ImageChanges:
     """Partitions that changed, appeared or disappeared, through their own entries or their topic's."""
     configs: set[str] = field(default_factory=set)
     """Broker ids as text, or `default`."""
+    acls: set[str] = field(default_factory=set)
+    """The ids of ACLs, which are their keys without the prefix."""
     controller: bool = False
     unreadable: list[UnreadableEntry] = field(default_factory=list)

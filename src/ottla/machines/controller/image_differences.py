@@ -36,6 +36,7 @@ def differences(old: ClusterImage, new: ClusterImage) -> ImageChanges:
         touched.brokers |= _changed(of_old, of_new)
     touched.topics = _changed(old.topic_table(), new.topic_table())
     touched.configs = _changed(old.configs_table(), new.configs_table())
+    touched.acls = _changed(old.acls_table(), new.acls_table())
     touched.partitions = _changed(dict(old.partitions()), dict(new.partitions()))
     touched.unreadable = [problem for problem in new.unreadable() if problem not in old.unreadable()]
     return touched

@@ -21,6 +21,7 @@ from ottla.machines.controller.state import (
     TopicState,
     Versioned,
 )
+from ottla.protocol.model.acl_bindings import AclBinding
 from ottla.protocol.model.ids import TopicId
 from ottla.protocol.model.topic_names import metric_name
 
@@ -40,6 +41,7 @@ class ImageTables:
         self.names: dict[str, Versioned[TopicId]] = {}
         self.metric_names: dict[str, set[str]] = {}
         self.configs: dict[str, Versioned[Mapping[str, str]]] = {}
+        self.acls: dict[str, Versioned[AclBinding]] = {}
         self.creating: dict[TopicId, Versioned[TopicCreation]] = {}
         self.deleted: dict[TopicId, Versioned[DeletedTopic]] = {}
         self.partitions = PartitionTable()
@@ -55,6 +57,7 @@ class ImageTables:
             "names": self._on_name,
             "partitions": self._on_partition,
             "configs": self._on_configs,
+            "acls": self._on_acl,
             "creating": self._on_creating,
             "deleted": self._on_deleted,
         }
@@ -103,6 +106,8 @@ class ImageTables:
                 return self.names.get(rest)
             case "configs":
                 return self.configs.get(rest)
+            case "acls":
+                return self.acls.get(rest)
             case "controller":
                 return self.controller.get(key)
             case _:
@@ -141,6 +146,10 @@ class ImageTables:
     def _on_configs(self, key: str, rest: str, entry: Entry | None, touched: ImageChanges) -> None:
         touched.configs.add(rest)
         self._store(self.configs, rest, entry, encoding.decode_configs, touched)
+
+    def _on_acl(self, key: str, rest: str, entry: Entry | None, touched: ImageChanges) -> None:
+        touched.acls.add(rest)
+        self._store(self.acls, rest, entry, encoding.decode_acl, touched)
 
     def _on_name(self, key: str, rest: str, entry: Entry | None, touched: ImageChanges) -> None:
         self._store(self.names, rest, entry, encoding.decode_name, touched)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
+from ottla.protocol.model.access_keys import ACCESS_KEYS
 from ottla.protocol.model.back_pressure_keys import BACK_PRESSURE_LIMITS
 from ottla.protocol.model.config_keys import ConfigKey, ConfigType, OneOf, Range, Synonym, parse_value, table
 from ottla.protocol.model.errors import ErrorCode, Refused
@@ -34,6 +35,8 @@ LEADER_SELECTOR = "org.apache.kafka.common.replica.LeaderSelector"
 class BrokerConfig:
     """The parsed settings of a broker."""
 
+    allow_everyone_if_no_acl_found: bool
+    authorizer_class_name: str | None
     auto_create_topics_enable: bool
     auto_leader_rebalance_enable: bool
     authentication_timeout_ms: int
@@ -91,6 +94,7 @@ class BrokerConfig:
     replica_selector_class: str | None
     sasl_server_max_receive_size: int
     socket_request_max_bytes: int
+    super_users: str | None
     tail_cache_bytes: int
     transaction_max_timeout_ms: int
     transaction_partition_verification_enable: bool
@@ -417,6 +421,7 @@ _OWN_KEYS = [
         Range(1),
         dynamic=False,
     ),
+    *ACCESS_KEYS,
     *GROUP_KEYS,
     *THROTTLED_RATES,
     *BACK_PRESSURE_LIMITS,

@@ -115,7 +115,25 @@ class ReplicaList:
         return "* or a list of PARTITION:BROKER, such as 0:1,0:2"
 
 
-Check = Range | OneOf | SpecialValueOr | OnlyValue | ReplicaList
+def split_principals(text: str) -> list[str]:
+    """Splits a list of principals at its semicolons. A name may contain commas."""
+    return [word for word in (part.strip() for part in text.split(";")) if word]
+
+
+@dataclass(frozen=True, slots=True)
+class PrincipalList:
+    """Principals as User:NAME, separated by semicolons."""
+
+    def permits(self, value: Value) -> bool:
+        """Returns whether every element has the form of a principal."""
+        assert isinstance(value, str)
+        return all(kind and name for kind, _, name in (word.partition(":") for word in split_principals(value)))
+
+    def __str__(self) -> str:
+        return "a list of principals, such as User:alice;User:bob"
+
+
+Check = Range | OneOf | SpecialValueOr | OnlyValue | ReplicaList | PrincipalList
 
 
 @dataclass(frozen=True, slots=True)

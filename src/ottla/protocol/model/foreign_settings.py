@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
+from ottla.protocol.model.access_keys import ACCESS_KEYS
 from ottla.protocol.model.config_keys import ConfigKey, unknown_name
 from ottla.protocol.model.errors import ErrorCode, Refused
 from ottla.protocol.model.kafka_settings import (
@@ -26,6 +27,8 @@ SURELY_MEANT = 0.9
 """An unknown name that is at least this similar to the name of a rejected setting counts as its misspelling."""
 
 _UNSAFE_NAMES = {name: group for group in (*UNSAFE, OF_THE_PROCESS) for name in group.names}
+_SECURITY_NAMES = [key.name for key in ACCESS_KEYS]
+"""Settings without which a broker is open. It does not start with a name that is surely a misspelling of one."""
 _NAMES_WITHOUT_EFFECT = {name: group for group in WITHOUT_EFFECT for name in group.names}
 _OF_A_LISTENER = IneffectiveSettings("this setting cannot differ between listeners", ())
 
@@ -38,6 +41,8 @@ def refusal(name: str, value: str, known: Mapping[str, ConfigKey]) -> Refused | 
     if group is not None or without_effect(name) is not None:
         return None
     if name.startswith(OWN_PREFIX):
+        return unknown_name("broker", name, known)
+    if get_close_matches(name, _SECURITY_NAMES, n=1, cutoff=SURELY_MEANT):
         return unknown_name("broker", name, known)
     meant = get_close_matches(name, _UNSAFE_NAMES, n=1, cutoff=SURELY_MEANT)
     if meant:

@@ -164,12 +164,6 @@ WITHOUT_EFFECT = (
 
 UNSAFE = (
     UnsafeSettings(
-        "Ottla has no access control: any client that reaches the broker may read, write and administer. Remove the "
-        "setting, and let only trusted clients reach the broker's port",
-        _names("allow.everyone.if.no.acl.found authorizer.class.name super.users"),
-        harmless=(("allow.everyone.if.no.acl.found", "true"),),
-    ),
-    UnsafeSettings(
         "Ottla does not have this part of SASL: it has PLAIN and SCRAM, without delegation tokens and without classes "
         "of Kafka. Remove the setting. Users and passwords of a listener belong into "
         "listener.name.NAME.MECHANISM.sasl.jaas.config",

@@ -183,7 +183,7 @@ async def test_rates_of_throttles_are_dynamic_settings_of_a_broker() -> None:
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("authorizer.class.name", "no access control"),
+        ("create.topic.policy.class.name", "would not be enforced"),
         ("ssl.engine.factory.class", "loads no classes of Java"),
         ("log.retentoin.ms", "Did you mean log.retention.ms?"),
     ],
