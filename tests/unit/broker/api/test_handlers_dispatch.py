@@ -57,7 +57,7 @@ async def test_a_version_of_the_future_is_told_ours(caller: Caller) -> None:
 
 
 async def test_an_api_that_we_do_not_have(caller: Caller) -> None:
-    described = await caller.call(DESCRIBE_USER_SCRAM_CREDENTIALS, 0, users=None)
+    described = await caller.call(DESCRIBE_CLIENT_QUOTAS, 0, components=(), strict=False)
     assert described.error_code is ErrorCode.unsupported_version
 
 
