@@ -22,10 +22,10 @@ from typing import NamedTuple
 
 from rich.console import Console
 from rich.table import Table
-
-from ottla.bench.quotients import rate, ratio, times_text
 from tests.simulation.campaign.outcomes import Kind, run_seed
 from tests.simulation.state_faults import SEEDS_FROM
+
+from ottla.bench.quotients import rate, ratio, times_text
 
 
 class Speed(NamedTuple):

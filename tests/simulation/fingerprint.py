@@ -28,6 +28,8 @@ def fingerprint(kind: Kind, seed: int) -> str:
     """Runs a seed and returns the digest of its history, in hexadecimal."""
     reach.reset()
     run = kind.new_run(seed)
+    if isinstance(run.world, SimWorld):
+        run.world.trace.start()
     outcome = "passed"
     try:
         run.execute()
