@@ -1,8 +1,9 @@
 """Builds the Cython extensions; everything else is in pyproject.toml.
 
-Each extension has a plain Python twin or, in the simulation, is one compiled with the types of a .pxd beside it. So an extension that does not compile is left out with a warning: a machine
+Each extension has a plain Python twin, so an extension that does not compile is left out with a warning: a machine
 without a C compiler gets a working, slower Ottla. Set OTTLA_REQUIRE_EXTENSIONS=1 to make that an error instead, for
-example when building wheels for others.
+example when building wheels for others. The kernel of the simulation is its own twin: each of its modules is plain
+Python, which is compiled with the types of the .pxd beside it.
 """
 
 import os

@@ -67,6 +67,7 @@ def main() -> int:
     parser.add_argument("--expect", type=Path, help="output of an earlier run; lines that differ are printed")
     options = parser.parse_args()
     logging.disable()
+    gc.freeze()
     expected = set(options.expect.read_text().splitlines()) if options.expect is not None else None
     differing = 0
     for kind in [Kind(name) for name in options.kind] if options.kind else list(Kind):

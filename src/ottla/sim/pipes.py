@@ -14,8 +14,6 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ottla.sim.links import Link, NetworkSettings
     from ottla.sim.scheduler import Scheduler
 
@@ -71,10 +69,6 @@ class StreamNetwork(Protocol):
     settings: NetworkSettings
     stalled: dict[Pipe, None]
     unacknowledged: dict[Pipe, None]
-
-    def cut_up(self, data: bytes) -> Iterator[bytes]:
-        """Splits data into pieces that arrive separately."""
-        ...
 
     def next_number(self) -> int:
         """Returns the number of a new socket, which identifies it in the trace."""

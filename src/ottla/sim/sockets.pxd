@@ -1,5 +1,7 @@
 # Types for the compiled sockets; without a compiler, sockets.py runs as it is.
 
+cimport cython
+
 from ottla.sim.pipes cimport Pipe
 
 cdef class SimSocket:
@@ -19,5 +21,7 @@ cdef class SimSocket:
     cdef bint _closed
 
     cpdef Py_ssize_t recv_into(self, buffer)
-    cpdef Py_ssize_t send(self, bytes data)
+    @cython.locals(taken=list, taken_bytes=Py_ssize_t, room_bytes=Py_ssize_t, rest=Py_ssize_t)
+    cpdef Py_ssize_t send_from(self, queue)
+    cdef object _push_in_pieces(self, bytes data)
     cdef object _tell(self)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import sys
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
@@ -101,18 +102,39 @@ class SimSocket:
             self.inbound.on_read(filled)
         return filled
 
-    def send(self, data: bytes) -> int:
-        """Returns how many bytes the kernel accepted. If not all, `notify` is called when there is room."""
+    def send_from(self, queue: deque[memoryview]) -> int:
+        """Sends what the kernel accepts from the front of a queue of buffers, and removes it there. Returns the number
+        of bytes. If some are left, `notify` is called when there is room."""
         assert self.error is None, "the connection is broken"
-        if self._closed:  # the process is dead, and its actions have no effect
-            return len(data)
-        taken = data[: max(self.outbound.room_bytes(), 0)]
-        if len(taken) < len(data):
+        taken: list[memoryview] = []
+        taken_bytes = 0
+        # The actions of a dead process have no effect.
+        room_bytes = sys.maxsize if self._closed else max(self.outbound.room_bytes(), 0)
+        while queue and taken_bytes < room_bytes:
+            view = queue.popleft()
+            rest = room_bytes - taken_bytes
+            if len(view) > rest:
+                queue.appendleft(view[rest:])
+                view = view[:rest]
+            taken.append(view)
+            taken_bytes += len(view)
+        if self._closed:
+            return taken_bytes
+        if queue:
             self.outbound.want_room()
         if taken:
-            for piece in self.inbound.network.cut_up(taken):
-                self.outbound.push(DATA, piece)
-        return len(taken)
+            self._push_in_pieces(b"".join(taken))
+        return taken_bytes
+
+    def _push_in_pieces(self, data: bytes) -> None:
+        """Splits data into pieces that arrive separately."""
+        network = self.outbound.network
+        scheduler, split_share = network.scheduler, network.settings.split_share
+        while len(data) > 1 and scheduler._random() < split_share:
+            at = scheduler.rng.randrange(1, len(data))
+            self.outbound.push(DATA, data[:at])
+            data = data[at:]
+        self.outbound.push(DATA, data)
 
     def shutdown(self, how: int = socket.SHUT_WR) -> None:
         """Sends the end of the stream after all written data. Only writing is shut down, whatever `how` says."""

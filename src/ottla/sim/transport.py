@@ -173,12 +173,7 @@ class SimTransport:
             self._lose(self._sock.error)
             return
         if self._out:
-            data = b"".join(self._out)
-            taken = self._sock.send(data)
-            self._out.clear()
-            self._out_bytes = len(data) - taken
-            if self._out_bytes:
-                self._out.append(memoryview(data)[taken:])
+            self._out_bytes -= self._sock.send_from(self._out)
             if self._is_writing_paused and self._out_bytes <= self._low:
                 self._is_writing_paused = False
                 self._call(self._protocol.resume_writing)
