@@ -31,7 +31,7 @@ BUILD_FAILURES = (CCompilerError, BaseError, OSError, subprocess.SubprocessError
 def extension(source: Path) -> Extension:
     name = ".".join(source.with_suffix("").parts[1:])
     # A fused multiplication and addition would round differently than Python does.
-    arguments = ["-O3"] if source.suffix == ".pyx" else ["-O2", "-ffp-contract=off"]
+    arguments = ["-O3"] if source.suffix == ".pyx" else ["-O1", "-g0", "-ffp-contract=off"]
     return Extension(name, [str(source)], extra_compile_args=arguments, libraries=["pthread"], optional=not REQUIRED)
 
 

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from rich.console import Console
 from rich.table import Table
-from tests.simulation.campaign.outcomes import Kind, run_seed
+from tests.simulation.campaign.outcomes import Job, Kind, run_seed
 from tests.simulation.state_faults import SEEDS_FROM
 
 from ottla.bench.quotients import rate, ratio, times_text
@@ -51,13 +51,13 @@ def seeds_of(kind: Kind) -> Iterator[int]:
 
 
 def measured(kind: Kind, seeds: Iterable[int], seconds: float) -> Speed:
-    run_seed(10_000, kind)  # fills the caches, outside of the time that is measured
+    run_seed(Job(10_000, kind))  # fills the caches, outside of the time that is measured
     gc.collect()
     gc.freeze()  # as a worker does
     done, virtual_s = 0, 0.0
     begin_s = process_time()
     for seed in seeds:
-        outcome = run_seed(seed, kind)
+        outcome = run_seed(Job(seed, kind))
         if outcome.failed is not None:
             raise SystemExit(f"{kind.value} {seed} failed: {outcome.failed.checker}: {outcome.failed.text}")
         gc.collect()
