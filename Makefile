@@ -7,7 +7,7 @@ DOCS_INSTALLED := .venv/.installed-docs
 # Named after the compiler, so that the extensions are built again once there is one.
 COMPILER := $(notdir $(or $(shell command -v $(CC) || command -v gcc || command -v clang),none))
 COMPILED := .venv/.compiled-by-$(COMPILER)
-PYX := $(shell find src -name '*.pyx')
+PYX := $(shell find src -name '*.pyx' -o -name '*.pxd') $(patsubst %.pxd,%.py,$(wildcard src/ottla/sim/*.pxd))
 
 FAST_TESTS := $(wildcard tests/unit tests/scenarios tests/properties tests/simulation tests/fuzz)
 REAL_TESTS := $(wildcard tests/processes tests/conformance tests/connect)

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.support.compiled_kernel import stale_modules
+
 SEED_OF_RUN = "OTTLA_SEED_OF_RUN"
 """Passes the seed from the main process to its workers (pytest -n 2), so that all use the printed seed."""
 SEED = int(os.environ.get("OTTLA_SEED") or os.environ.get(SEED_OF_RUN) or random.SystemRandom().randrange(1 << 32))
@@ -54,6 +56,11 @@ LONG_FILES = (
 # No deadline: a test on a busy machine may be slow without being wrong. A failure prints how to repeat it.
 settings.register_profile("ottla", deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ottla"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if stale := stale_modules():
+        raise pytest.UsageError(f"run `make setup`: changed since they were compiled: {', '.join(stale)}")
 
 
 def pytest_report_header(config: pytest.Config) -> str:

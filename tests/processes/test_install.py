@@ -132,7 +132,7 @@ def test_a_wheel_has_no_sources_of_extensions(tree: Path, run: Run, tmp_path: Pa
     run(sys.executable, "-c", build, tmp_path, cwd=tree, timeout_s=INSTALL_TIMEOUT_S, **variables)
     [wheel] = tmp_path.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
-    assert [name for name in names if name.endswith((".c", ".pyx", ".pxi", ".so"))] == []
+    assert [name for name in names if name.endswith((".c", ".pyx", ".pxi", ".pxd", ".so"))] == []
     sources = {str(path.relative_to(tree / "src")) for path in (tree / "src" / "ottla").rglob("*.py")}
     stubs = {name.replace(".", "/") + ".pyi" for name in extension_names()}
     others = {"ottla/py.typed", "ottla/broker/wal_service/wal.proto", "ottla/broker/wal_service/wal.pb"}
@@ -145,7 +145,8 @@ def test_an_sdist_has_the_cython_sources_and_no_generated_c(tree: Path, run: Run
     [archive] = tmp_path.glob("*.tar.gz")
     with tarfile.open(archive) as sdist:
         names = {name.partition("/")[2] for name in sdist.getnames()}
-    wanted = {str(path.relative_to(tree)) for path in (tree / "src").rglob("*") if path.suffix in (".pyx", ".pxi")}
+    cython = (".pyx", ".pxi", ".pxd")
+    wanted = {str(path.relative_to(tree)) for path in (tree / "src").rglob("*") if path.suffix in cython}
     assert wanted
     assert wanted | {"setup.py", "pyproject.toml", "README.md", "LICENSE"} <= names
     assert [name for name in names if name.endswith((".c", ".so"))] == []

@@ -97,7 +97,7 @@ class LogWorld:
 
     @property
     def now_s(self) -> float:
-        return self.clock.now_ms() / 1000
+        return self.clock.monotonic_ms() / 1000
 
     # -- lifecycle -------------------------------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ def run_badly(job: Job) -> Outcome:
     if seed == HANGS:
         time.sleep(600)
     failed = Failed("watermark", "watermark: went back") if seed == FAILS else None
-    return Outcome(seed, failed, virtual_s=3600.0, acknowledged=10, faults=Counter({"kill": 2}))
+    return Outcome(seed, failed, virtual_s=3600.0, real_s=120.0, acknowledged=10, faults=Counter({"kill": 2}))
 
 
 @pytest.mark.parametrize("worker_count", [1, 3])
@@ -51,6 +51,7 @@ def test_the_summary_adds_up_and_names_the_failures() -> None:
     text = "\n".join(summary_lines(tallies.by_kind[Kind.CLUSTER]))
     assert "2.00 h" in text
     assert "20 records" in text
+    assert re.search(r"rate of a worker +0\.50 virtual hours and 0 seeds a minute$", text, re.MULTILINE)
     assert re.search(r"kill +4$", text, re.MULTILINE)
     assert f"--replay {FAILS}" in text
 

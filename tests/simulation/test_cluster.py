@@ -90,6 +90,7 @@ def _show(seed: int) -> None:
     logging.basicConfig(level=logging.INFO, format="%(name)s %(message)s")
     run = ClusterRun(seed)
     print(run.plan)
+    run.world.trace.start()
     run.execute()
     run.check()
     print(f"{len(run.history.acknowledged)} acknowledged, {run.world.now_s:.1f} virtual seconds")

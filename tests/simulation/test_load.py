@@ -63,6 +63,7 @@ def test_the_same_seed_is_the_same_run() -> None:
     digests = set()
     for _ in range(2):
         run = LoadRun(1, SLOW_FOLLOWER)
+        run.world.trace.start()
         run.execute()
         digests.add(run.world.trace.digest)
     assert len(digests) == 1

@@ -274,6 +274,7 @@ def test_another_process_with_other_hashes_has_the_same_run() -> None:
         for hash_seed in ("1", "2")
     ]
     run = Run(3)
+    run.world.trace.start()
     run.execute()
     assert outputs == [f"{run.plan}\n{run.world.trace.digest}\n"] * 2
 
@@ -281,6 +282,7 @@ def test_another_process_with_other_hashes_has_the_same_run() -> None:
 if __name__ == "__main__":
     the_run = Run(int(sys.argv[1]))
     print(the_run.plan)
+    the_run.world.trace.start()
     the_run.execute()
     print(the_run.world.trace.digest)
     the_run.check()

@@ -101,9 +101,11 @@ class WalRun:
             works = [self.world.hosts[name].spawn(self.write(self.world.hosts[name])) for name in WRITERS]
             works += [self.world.hosts[name].spawn(self.rule(self.world.hosts[name])) for name in RULERS]
             works.append(reader.spawn(self.cut()))
-            self.world.run_until(lambda: self.world.now_s > self.plan.ends_s + 1, timeout_s=600)
+            ends_s = self.plan.ends_s + 1
+            self.world.run_until(lambda: self.world.now_s > ends_s, timeout_s=600)
             self.is_ending = True
-            self.world.run_until(lambda: all(work.done() for work in works), timeout_s=1200)
+            for work in works:
+                self.world.run_until(work.done, timeout_s=1200)
             for work in works:
                 work.result()
             shared = reader.loop.run_until_complete(self.read("shared"))

@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.compiled_kernel import kernel_sources
 from tests.tidy.tree import package_sources, relative
 
 EXTENSIONS = [path for path in package_sources() if path.suffix == ".pyx"]
+ALSO_COMPILED = kernel_sources()
+"""Plain Python modules that are their own twins."""
 
 
 def twins_of(extension: Path) -> list[Path]:
@@ -36,7 +39,7 @@ def test_has_a_twin(extension: Path) -> None:
     assert twins_of(extension), "no module beside it falls back to Python when it is not built (except ImportError)"
 
 
-@pytest.mark.parametrize("extension", EXTENSIONS, ids=relative)
+@pytest.mark.parametrize("extension", [*EXTENSIONS, *ALSO_COMPILED], ids=relative)
 def test_is_built_where_there_is_a_compiler(extension: Path) -> None:
     compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
     if shutil.which(compiler) is None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, get_args
 
 from ottla.net.connection import Connection
@@ -142,13 +142,25 @@ async def negotiate(connection: Connection, software_version: str) -> None:
         if unsupported and version > 0:
             version = 0
             continue
-        answer = decode_reply(connection, API_VERSIONS, version, reply)
-        if answer.error_code:
+        try:
+            rejected, versions, features = _supported(version, bytes(reply))
+        except MalformedRequest:
+            decode_reply(connection, API_VERSIONS, version, reply)  # ends the connection and raises
+            raise
+        if rejected:
             raise UnsupportedByBrokerError(f"the broker at {connection.address} rejected ApiVersions")
-        connection.versions = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
-        finalized = getattr(answer, "finalized_features", ())
-        connection.features = {each.name: int(each.max_version_level) for each in finalized}
+        connection.versions, connection.features = dict(versions), dict(features)
         return
+
+
+@lru_cache(maxsize=16)
+def _supported(version: int, reply: bytes) -> tuple[bool, Mapping[int, tuple[int, int]], Mapping[str, int]]:
+    """Returns whether the request was rejected, the versions of each API, and the features. Brokers of one version send
+    the same reply on every connection."""
+    answer, _ = decode(response_type(API_VERSIONS.key, version), memoryview(reply))
+    versions = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+    finalized = getattr(answer, "finalized_features", ())
+    return bool(answer.error_code), versions, {each.name: int(each.max_version_level) for each in finalized}
 
 
 async def open_connection(

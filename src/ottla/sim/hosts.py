@@ -16,9 +16,10 @@ import os
 from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ottla.ports import Timer
 from ottla.sim.disk import Keep, SimDisk
+from ottla.sim.host_time import HostTime
 from ottla.sim.loop import SimLoop
+from ottla.sim.turns import HostClock
 
 if TYPE_CHECKING:
     from ottla.sim.network import SimNetwork
@@ -34,30 +35,7 @@ UPTIME_S_MAX = 50_000.0
 WALL_START_S = 1_700_000_000.0
 
 
-class HostClock:
-    """Implements `ports.Clock` for one process."""
-
-    def __init__(self, host: SimHost, loop: SimLoop) -> None:
-        self._host = host
-        self._loop = loop
-
-    def now_ms(self) -> int:
-        return int(self._host.wall_s() * 1000)
-
-    def monotonic_ms(self) -> float:
-        return self._host.monotonic_s() * 1000
-
-    def seconds(self) -> float:
-        return self.monotonic_ms() / 1000
-
-    def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Timer:
-        return self._loop.call_later(max(delay_ms, 0.0) / 1000, callback)
-
-    def call_soon(self, callback: Callable[[], None]) -> None:
-        self._loop.call_soon(callback)
-
-
-class SimHost:
+class SimHost(HostTime):
     """A simulated machine."""
 
     def __init__(
@@ -70,11 +48,12 @@ class SimHost:
         skew_ms: float = 0,
         drift_ppm: float = 0,
     ) -> None:
+        monotonic_s = world.rng.random() * UPTIME_S_MAX
+        wall_s = WALL_START_S + skew_ms / 1000 + world.now_s
+        super().__init__(world, name, wall_s=wall_s, monotonic_s=monotonic_s, drift_ppm=drift_ppm)
         self.world = world
         self._network = network
-        self.name = name
         self.program = program
-        self.incarnation = 0
         self.power_cuts = 0
         self.is_up = False
         """True while the machine is on; says nothing about the process."""
@@ -82,11 +61,6 @@ class SimHost:
         """The open sockets of its process."""
         self.loop: SimLoop
         self.clock: HostClock
-        self._rate = 1.0 + drift_ppm * 1e-6
-        self._monotonic_s = world.rng.random() * UPTIME_S_MAX
-        self._wall_s = WALL_START_S + skew_ms / 1000 + world.now_s
-        self._anchor_s = world.now_s
-        """Virtual time at which the two clocks had the values above."""
         self._disk: SimDisk | None = None
         self._disk_seed = 0
         self._running = False
@@ -95,27 +69,9 @@ class SimHost:
     def __repr__(self) -> str:
         return f"<host {self.name}>"
 
-    # -- clocks ----------------------------------------------------------------------------------------------
-
-    def wall_s(self) -> float:
-        return self._wall_s + (self.world.now_s - self._anchor_s) * self._rate
-
-    def monotonic_s(self) -> float:
-        return self._monotonic_s + (self.world.now_s - self._anchor_s) * self._rate
-
-    def virtual_s(self, monotonic_s: float) -> float:
-        """Returns the virtual time at which this host's monotonic clock will have this value."""
-        return self._anchor_s + (monotonic_s - self._monotonic_s) / self._rate
-
-    def step_wall_clock(self, delta_ms: float) -> None:
-        """Steps the wall clock, as an operator or NTP does. Monotonic time is not affected."""
-        self._wall_s += delta_ms / 1000
-
     def set_drift(self, drift_ppm: float) -> None:
         """Makes both clocks gain this many microseconds a second from now on."""
-        self._wall_s, self._monotonic_s = self.wall_s(), self.monotonic_s()
-        self._anchor_s = self.world.now_s
-        self._rate = 1.0 + drift_ppm * 1e-6
+        super().set_drift(drift_ppm)
         if self._running:
             self.loop.look_again()
 

@@ -75,10 +75,10 @@ class Link:
         at_s = scheduler.now_s
         if self.bandwidth_bytes_s is not None:
             at_s = self._busy_until_s = max(at_s, self._busy_until_s) + byte_count / self.bandwidth_bytes_s
-        at_s += self.delay.draw(scheduler.rng) + sum(self.slowdowns)
+        at_s += self.delay.draw(scheduler.rng) + (sum(self.slowdowns) if self.slowdowns else 0)
         for share in self.losses:
             timeout_s = 0.2
-            while scheduler.rng.random() < share and timeout_s < 10:
+            while scheduler._random() < share and timeout_s < 10:
                 at_s += timeout_s
                 timeout_s *= 2
         return at_s

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVarTuple, cast
 
+from ottla.sim.host_time import HostTime
 from ottla.sim.scheduler import ProcessHost, Scheduler
 from ottla.sim.sockets import ListeningSocket, NetworkHost, SimSocket
 from ottla.sim.transport import SimServer, SimTransport
-from ottla.sim.turns import TurnLoop
+from ottla.sim.turn_loop import TurnLoop
 
 if TYPE_CHECKING:
     from ottla.sim.network import SimNetwork
@@ -29,6 +30,7 @@ class SimLoop(TurnLoop):
     host: LoopHost
 
     def __init__(self, scheduler: Scheduler, network: SimNetwork, host: LoopHost) -> None:
+        assert isinstance(host, HostTime), "a host has clocks of its own"
         super().__init__(scheduler, host)
         self.network = network
 
@@ -43,7 +45,7 @@ class SimLoop(TurnLoop):
         host: str | None = None,
         port: int | None = None,
         **options: Any,
-    ) -> tuple[SimTransport, asyncio.BaseProtocol]:
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
         """Connects over the simulated network. Raises NotImplementedError for options that it lacks, such as TLS."""
         _demand_plain(options)
         connected: asyncio.Future[SimSocket] = self.create_future()
@@ -81,7 +83,7 @@ class SimLoop(TurnLoop):
 
     async def connect_accepted_socket(  # type: ignore[override] # only the options that apply here
         self, protocol_factory: Callable[[], asyncio.BaseProtocol], sock: Any, **options: Any
-    ) -> tuple[SimTransport, asyncio.BaseProtocol]:
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
         """Connects an accepted simulated socket to a new protocol."""
         _demand_plain(options)
         assert isinstance(sock, SimSocket), "a real socket has no place in a simulated world"
@@ -89,7 +91,7 @@ class SimLoop(TurnLoop):
 
     async def _attach(
         self, protocol_factory: Callable[[], asyncio.BaseProtocol], sock: SimSocket
-    ) -> tuple[SimTransport, asyncio.BaseProtocol]:
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
         protocol = protocol_factory()
         made: asyncio.Future[None] = self.create_future()
         transport = SimTransport(self, sock, protocol, made)
@@ -98,7 +100,7 @@ class SimLoop(TurnLoop):
         except BaseException:
             transport.abort()
             raise
-        return transport, protocol
+        return cast(asyncio.Transport, transport), protocol
 
     def add_reader(self, fd: Any, callback: Callable[[*Ts], Any], *args: *Ts) -> None:
         """Watches a listening socket: calls back in each turn in which a connection can be accepted."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from ottla.sim.links import LOOPBACK, Link, NetworkFault, NetworkSettings
@@ -169,15 +169,6 @@ class SimNetwork:
         self.scheduler.note(f"{client.name}:{client_end.number} connects to {server.name}:{server_end.number}")
         request.push(Kind.OPEN)
         return client_end
-
-    def cut_up(self, data: bytes) -> Iterator[bytes]:
-        """Splits data into pieces that arrive separately."""
-        rng = self.scheduler.rng
-        while len(data) > 1 and rng.random() < self.settings.split_share:
-            at = rng.randrange(1, len(data))
-            yield data[:at]
-            data = data[at:]
-        yield data
 
     def next_number(self) -> int:
         self._number += 1

@@ -14,8 +14,6 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ottla.sim.links import Link, NetworkSettings
     from ottla.sim.scheduler import Scheduler
 
@@ -29,6 +27,9 @@ class Kind(Enum):
     END = auto()
     """FIN."""
     RESET = auto()
+
+
+OPEN, DATA, END, RESET = Kind  # a member is slower to reach through its class
 
 
 class PoweredHost(Protocol):
@@ -69,10 +70,6 @@ class StreamNetwork(Protocol):
     stalled: dict[Pipe, None]
     unacknowledged: dict[Pipe, None]
 
-    def cut_up(self, data: bytes) -> Iterator[bytes]:
-        """Splits data into pieces that arrive separately."""
-        ...
-
     def next_number(self) -> int:
         """Returns the number of a new socket, which identifies it in the trace."""
         ...
@@ -81,25 +78,9 @@ class StreamNetwork(Protocol):
 class Pipe:
     """One direction of a connection."""
 
-    __slots__ = (
-        "_acked_bytes",
-        "_acks",
-        "_in_flight",
-        "_is_moving",
-        "_last_arrival_s",
-        "_read_bytes",
-        "_sent_bytes",
-        "_stalled_since_s",
-        "back",
-        "link",
-        "network",
-        "reader",
-        "wants_room",
-        "writer",
-    )
-
     def __init__(self, network: StreamNetwork, link: Link, back: Link) -> None:
         self.network = network
+        self._scheduler = network.scheduler
         self.link = link
         self.back = back
         self.writer: PipeEnd
@@ -117,7 +98,7 @@ class Pipe:
 
     def room_bytes(self) -> int:
         """Returns how many more bytes may be in flight or unread, as far as the writer knows."""
-        now_s = self.network.scheduler.now_s
+        now_s = self._scheduler.now_s
         acks = self._acks
         while acks and acks[0][0] <= now_s:
             self._acked_bytes = max(acks.popleft()[1], self._acked_bytes)
@@ -130,7 +111,7 @@ class Pipe:
 
     def _await_ack(self) -> None:
         if self._acks:
-            self.network.scheduler.at(self._acks[0][0], self._tell_of_room)
+            self._scheduler._schedule(self._acks[0][0], self._tell_of_room, ())
 
     def push(self, kind: Kind, data: bytes = b"") -> None:
         """Sends a piece, which arrives after all earlier ones. The caller observes the window (`room_bytes`)."""
@@ -142,14 +123,14 @@ class Pipe:
     def _move(self) -> None:
         if self._in_flight and not self._is_moving and self._stalled_since_s is None:
             self._is_moving = True
-            self.network.scheduler.at(self._in_flight[0][0], self._arrive)
+            self._scheduler._schedule(self._in_flight[0][0], self._arrive, ())
 
     def _arrive(self) -> None:
         self._is_moving = False
-        now_s = self.network.scheduler.now_s
+        now_s = self._scheduler.now_s
         while self._in_flight and self._in_flight[0][0] <= now_s:
-            is_passable = self.is_passable
-            if not is_passable and self._in_flight[0][1] is not Kind.RESET:
+            is_passable = self._is_passable()
+            if not is_passable and self._in_flight[0][1] is not RESET:
                 self._stall()
                 return
             _, kind, data = self._in_flight.popleft()
@@ -157,26 +138,25 @@ class Pipe:
                 self.reader.on_arrived(kind, data)
         self._move()
 
-    @property
-    def is_passable(self) -> bool:
-        """Whether pieces can arrive now: the link is not cut, and the reader's machine is on."""
-        return not self.link.is_cut and self.reader.host.is_up
+    def _is_passable(self) -> bool:
+        """Returns whether pieces can arrive now: the link is not cut, and the reader's machine is on."""
+        return self.link.cuts == 0 and self.reader.host.is_up
 
     def _stall(self) -> None:
-        now_s = self._stalled_since_s = self.network.scheduler.now_s
+        now_s = self._stalled_since_s = self._scheduler.now_s
         self.network.stalled[self] = None
-        self.network.scheduler.after(self.network.settings.give_up_s, self._give_up, now_s)
+        self._scheduler.after(self.network.settings.give_up_s, self._give_up, now_s)
 
     def retry(self) -> None:
         """Resumes after a stall if the link is usable again."""
-        if self._stalled_since_s is None or not self.is_passable:
+        if self._stalled_since_s is None or not self._is_passable():
             return
         self._stalled_since_s = None
         del self.network.stalled[self]
         if self._in_flight:
             _, kind, data = self._in_flight.popleft()
             # It arrives when the kernel next retransmits.
-            pause_s = self.network.scheduler.rng.random() * self.network.settings.retry_s_max
+            pause_s = self._scheduler._random() * self.network.settings.retry_s_max
             arrival_s = self.link.arrival_s(len(data)) + pause_s
             self._in_flight.appendleft((arrival_s, kind, data))
             self._last_arrival_s = max(self._last_arrival_s, arrival_s)
@@ -208,9 +188,8 @@ class Pipe:
 
     def acknowledge(self) -> None:
         """Sends the number of bytes read back to the writer."""
-        network = self.network
-        if self.back.is_cut:
-            network.unacknowledged[self] = None
+        if self.back.cuts:
+            self.network.unacknowledged[self] = None
             return
         at_s = self.back.arrival_s(0)
         if self._acks:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import heapq
 import sys
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from random import Random
 from typing import Any, Protocol
 
@@ -52,7 +52,7 @@ class Failure:
 
 
 class ProcessHost(Protocol):
-    """The machine of a process: its name and its clocks."""
+    """The machine of a process: its name and its wall clock."""
 
     @property
     def name(self) -> str:
@@ -66,14 +66,6 @@ class ProcessHost(Protocol):
 
     def wall_s(self) -> float:
         """Returns the time of the host's wall clock, in seconds since 1970."""
-        ...
-
-    def monotonic_s(self) -> float:
-        """Returns the time of the host's monotonic clock, in seconds since an arbitrary moment."""
-        ...
-
-    def virtual_s(self, monotonic_s: float) -> float:
-        """Returns the virtual time at which the host's monotonic clock has this value."""
         ...
 
 
@@ -108,10 +100,13 @@ class Scheduler:
     def __init__(self, seed: int, *, keep_trace: bool = False) -> None:
         self.seed = seed
         self.rng = Random(f"{seed}/world")
+        self._random = self.rng.random
         self.now_s = 0.0
         self.running: Process | None = None
         """The process that is running its turn."""
-        self.trace = Trace(keep_all=keep_trace)
+        self.trace = Trace()
+        if keep_trace:
+            self.trace.start(keep_all=True)
         self.failures: list[Failure] = []
         self.event_count = 0
         self._events: list[tuple[float, float, int, Callable[..., None], tuple[Any, ...]]] = []
@@ -125,12 +120,15 @@ class Scheduler:
 
     def at(self, time_s: float, callback: Callable[..., None], *args: object) -> None:
         """Schedules an event. The seed decides the order of events of the same time."""
+        self._schedule(time_s, callback, args)
+
+    def _schedule(self, time_s: float, callback: Callable[..., None], args: tuple[object, ...]) -> None:
         self._scheduled += 1
-        heapq.heappush(self._events, (time_s, self.rng.random(), self._scheduled, callback, args))
+        heappush(self._events, (time_s, self._random(), self._scheduled, callback, args))
 
     def after(self, delay_s: float, callback: Callable[..., None], *args: object) -> None:
         """Schedules an event after a delay in virtual time."""
-        self.at(self.now_s + delay_s, callback, *args)
+        self._schedule(self.now_s + delay_s, callback, args)
 
     def note(self, text: str) -> None:
         """Adds a line to the trace, at the current virtual time."""
@@ -164,7 +162,7 @@ class Scheduler:
     def _step(self) -> None:
         if not self._open:
             raise SimulationError("enter the world first: with SimWorld(seed) as world")
-        time_s, _, _, callback, args = heapq.heappop(self._events)
+        time_s, _, _, callback, args = heappop(self._events)
         if time_s > self.now_s:
             self.now_s = time_s
         callback(*args)

@@ -8,12 +8,13 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import sys
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 from zlib import crc32
 
-from ottla.sim.pipes import Kind, Pipe, PoweredHost
+from ottla.sim.pipes import DATA, END, RESET, Kind, Pipe, PoweredHost
 
 if TYPE_CHECKING:
     from ottla.sim.links import NetworkSettings
@@ -55,23 +56,6 @@ class ListenerNetwork(Protocol):
 class SimSocket:
     """One end of a connection in the kernel, with enough of `socket.socket` for the server's listener."""
 
-    __slots__ = (
-        "_closed",
-        "_ended",
-        "_received",
-        "error",
-        "has_eof",
-        "host",
-        "inbound",
-        "listening",
-        "local",
-        "notify",
-        "number",
-        "outbound",
-        "received_bytes",
-        "remote",
-    )
-
     def __init__(self, host: NetworkHost, local: Address, remote: Address, inbound: Pipe, outbound: Pipe) -> None:
         self.host = host
         self.local = local
@@ -102,36 +86,61 @@ class SimSocket:
     def recv_into(self, buffer: memoryview) -> int:
         """Reads as much as is available and fits; returns 0 if nothing is available."""
         filled = 0
-        while self._received and filled < len(buffer):
+        size = len(buffer)
+        while self._received and filled < size:
             piece = self._received.popleft()
-            part = piece[: len(buffer) - filled]
-            buffer[filled : filled + len(part)] = part
-            filled += len(part)
-            if len(part) < len(piece):
-                self._received.appendleft(piece[len(part) :])
+            if len(piece) <= size - filled:
+                buffer[filled : filled + len(piece)] = piece
+                filled += len(piece)
+                continue
+            part = size - filled
+            buffer[filled:size] = piece[:part]
+            self._received.appendleft(piece[part:])
+            filled = size
         self.received_bytes -= filled
         if filled:
             self.inbound.on_read(filled)
         return filled
 
-    def send(self, data: bytes) -> int:
-        """Returns how many bytes the kernel accepted. If not all, `notify` is called when there is room."""
+    def send_from(self, queue: deque[memoryview]) -> int:
+        """Sends what the kernel accepts from the front of a queue of buffers, and removes it there. Returns the number
+        of bytes. If some are left, `notify` is called when there is room."""
         assert self.error is None, "the connection is broken"
-        if self._closed:  # the process is dead, and its actions have no effect
-            return len(data)
-        taken = data[: max(self.outbound.room_bytes(), 0)]
-        if len(taken) < len(data):
+        taken: list[memoryview] = []
+        taken_bytes = 0
+        # The actions of a dead process have no effect.
+        room_bytes = sys.maxsize if self._closed else max(self.outbound.room_bytes(), 0)
+        while queue and taken_bytes < room_bytes:
+            view = queue.popleft()
+            rest = room_bytes - taken_bytes
+            if len(view) > rest:
+                queue.appendleft(view[rest:])
+                view = view[:rest]
+            taken.append(view)
+            taken_bytes += len(view)
+        if self._closed:
+            return taken_bytes
+        if queue:
             self.outbound.want_room()
         if taken:
-            for piece in self.inbound.network.cut_up(taken):
-                self.outbound.push(Kind.DATA, piece)
-        return len(taken)
+            self._push_in_pieces(b"".join(taken))
+        return taken_bytes
+
+    def _push_in_pieces(self, data: bytes) -> None:
+        """Splits data into pieces that arrive separately."""
+        network = self.outbound.network
+        scheduler, split_share = network.scheduler, network.settings.split_share
+        while len(data) > 1 and scheduler._random() < split_share:
+            at = scheduler.rng.randrange(1, len(data))
+            self.outbound.push(DATA, data[:at])
+            data = data[at:]
+        self.outbound.push(DATA, data)
 
     def shutdown(self, how: int = socket.SHUT_WR) -> None:
         """Sends the end of the stream after all written data. Only writing is shut down, whatever `how` says."""
         if not self._ended and not self._closed and self.error is None:
             self._ended = True
-            self.outbound.push(Kind.END)
+            self.outbound.push(END)
 
     def close(self) -> None:
         """Closes the socket: sends a reset if data is unread, as Linux does, else the end of the stream after all
@@ -143,9 +152,9 @@ class SimSocket:
         self.host.sockets.pop(self, None)
         if self.error is None:
             if self.received_bytes:
-                self.outbound.push(Kind.RESET)
+                self.outbound.push(RESET)
             elif not self._ended:
-                self.outbound.push(Kind.END)
+                self.outbound.push(END)
         self._received.clear()
         self.received_bytes = 0
 
@@ -179,23 +188,25 @@ class SimSocket:
     # -- called by the network ---------------------------------------------------------------------------------
 
     def on_arrived(self, kind: Kind, data: bytes) -> None:
-        self.inbound.network.scheduler.note(f"{self.host.name}:{self.number} {kind.name} {len(data)} {crc32(data):08x}")
-        if kind is Kind.RESET:
+        scheduler = self.inbound.network.scheduler
+        if scheduler.trace.is_recorded:
+            scheduler.note(f"{self.host.name}:{self.number} {kind.name} {len(data)} {crc32(data):08x}")
+        if kind is RESET:
             self.on_broken(ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET)))
         elif self._closed or self.error is not None:
-            if kind is not Kind.END:
-                self.outbound.push(Kind.RESET)
-        elif kind is Kind.DATA:
+            if kind is not END:
+                self.outbound.push(RESET)
+        elif kind is DATA:
             self._received.append(memoryview(data))
             self.received_bytes += len(data)
             self._tell()
-        elif kind is Kind.END:
+        elif kind is END:
             self.has_eof = True
             self._tell()
         elif self.listening is None or not self.listening.enqueue(self):
             self._closed = True
             self.host.sockets.pop(self, None)
-            self.outbound.push(Kind.RESET)
+            self.outbound.push(RESET)
 
     def on_broken(self, error: OSError) -> None:
         """Breaks the connection. Some kernels let a process read what had arrived before, others do not."""

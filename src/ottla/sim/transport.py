@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ottla.sim.sockets import ListeningSocket, SimSocket
 
 if TYPE_CHECKING:
-    from ottla.sim.turns import TurnLoop
+    from ottla.sim.turn_loop import TurnLoop
 
 HIGH_WATER_BYTES = 64 * 1024
 READ_BYTES_MAX = 256 * 1024
@@ -26,8 +26,8 @@ READS_A_TURN = 32
 Buffer = bytes | bytearray | memoryview
 
 
-class SimTransport(asyncio.Transport):
-    """A transport over a simulated socket."""
+class SimTransport:
+    """A transport over a simulated socket, with the interface of `asyncio.Transport`."""
 
     def __init__(
         self,
@@ -36,10 +36,10 @@ class SimTransport(asyncio.Transport):
         protocol: asyncio.BaseProtocol,
         made: asyncio.Future[None] | None = None,
     ) -> None:
-        super().__init__({"socket": sock, "peername": sock.remote, "sockname": sock.local})
         self._loop = loop
         self._sock = sock
-        self._protocol: Any = protocol
+        self._network = sock.inbound.network
+        self.set_protocol(protocol)
         self._context = copy_context()
         self._out: deque[memoryview] = deque()
         self._out_bytes = 0
@@ -53,7 +53,7 @@ class SimTransport(asyncio.Transport):
         self._is_look_due = False
         self._is_closing = False
         self._is_lost = False
-        loop.call_soon(self._begin, made)
+        self._loop._call_soon(self._begin, (made,), None)
 
     def _begin(self, made: asyncio.Future[None] | None) -> None:
         self._call(self._protocol.connection_made, self)
@@ -81,7 +81,7 @@ class SimTransport(asyncio.Transport):
         """Schedules a check for the next turn after the kernel reported data, room or an error."""
         if not self._is_look_due and not self._is_lost:
             self._is_look_due = True
-            self._loop.call_soon(self._look, context=self._context)
+            self._loop._call_soon(self._look, (), self._context)
 
     def _look(self) -> None:
         self._is_look_due = False
@@ -90,11 +90,11 @@ class SimTransport(asyncio.Transport):
         if self._out:
             self._flush()
         sock = self._sock
-        if not self.is_reading():
+        if not self._may_read():
             return
         if sock.received_bytes:
             for _ in range(READS_A_TURN):
-                if not self._read() or not sock.received_bytes or not self.is_reading():
+                if not self._read() or not sock.received_bytes or not self._may_read():
                     break
             if sock.is_readable:
                 self._on_kernel()
@@ -108,12 +108,11 @@ class SimTransport(asyncio.Transport):
     def _read(self) -> bool:
         """Reads once. Returns whether the buffer was filled, so that there may be more: libuv then reads again in the
         same turn."""
-        sock, protocol = self._sock, self._protocol
+        sock, protocol, network = self._sock, self._protocol, self._network
         limit = sock.received_bytes
-        network = sock.inbound.network
-        if limit > 1 and network.scheduler.rng.random() < network.settings.short_read_share:
+        if limit > 1 and network.scheduler._random() < network.settings.short_read_share:
             limit = network.scheduler.rng.randrange(1, limit)
-        if isinstance(protocol, asyncio.BufferedProtocol):
+        if self._is_buffered:
             buffer = self._call(protocol.get_buffer, -1)
             if buffer is None:
                 return False
@@ -127,6 +126,9 @@ class SimTransport(asyncio.Transport):
 
     def is_reading(self) -> bool:
         """Returns whether arriving data is passed to the protocol."""
+        return self._may_read()
+
+    def _may_read(self) -> bool:
         return self._is_reading and self._wants_reading and not self._is_closing
 
     def pause_reading(self) -> None:
@@ -153,8 +155,9 @@ class SimTransport(asyncio.Transport):
         views = [memoryview(data).cast("B") for data in list_of_data if len(data)]
         if self._is_closing or self._is_lost:
             return
-        self._out.extend(views)
-        self._out_bytes += sum(map(len, views))
+        for view in views:
+            self._out.append(view)
+            self._out_bytes += len(view)
         if self._out_bytes > self._high:
             self._flush()
             self._maybe_pause_writing()
@@ -170,12 +173,7 @@ class SimTransport(asyncio.Transport):
             self._lose(self._sock.error)
             return
         if self._out:
-            data = b"".join(self._out)
-            taken = self._sock.send(data)
-            self._out.clear()
-            self._out_bytes = len(data) - taken
-            if self._out_bytes:
-                self._out.append(memoryview(data)[taken:])
+            self._out_bytes -= self._sock.send_from(self._out)
             if self._is_writing_paused and self._out_bytes <= self._low:
                 self._is_writing_paused = False
                 self._call(self._protocol.resume_writing)
@@ -240,7 +238,7 @@ class SimTransport(asyncio.Transport):
             self._is_lost = self._is_closing = True
             self._out.clear()
             self._out_bytes = 0
-            self._loop.call_soon(self._end, error)
+            self._loop._call_soon(self._end, (error,), None)
 
     def _end(self, error: BaseException | None) -> None:
         try:
@@ -250,7 +248,13 @@ class SimTransport(asyncio.Transport):
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         """Passes all further events to another protocol."""
-        self._protocol = protocol
+        self._protocol: Any = protocol
+        self._is_buffered = isinstance(protocol, asyncio.BufferedProtocol)
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """Returns the socket, the address of its peer or its own, by asyncio's names for them."""
+        sock = self._sock
+        return {"socket": sock, "peername": sock.remote, "sockname": sock.local}.get(name, default)
 
     def get_protocol(self) -> asyncio.BaseProtocol:
         """Returns the protocol that receives the events."""

@@ -103,8 +103,9 @@ class SimWorld(Scheduler):
         if gc.isenabled():
             gc.disable()
             stack.callback(gc.enable)
-        gc.freeze()  # skips everything that existed before, which makes a collection cheap
-        stack.callback(gc.unfreeze)
+        if not gc.get_freeze_count():  # a process that runs many worlds freezes once, before the first of them
+            gc.freeze()  # skips everything that existed before, which makes a collection cheap
+            stack.callback(gc.unfreeze)
         stack.enter_context(ambient(Random(f"{self.seed}/ambient"), self._wall_s, self._monotonic_s))
         return self
 

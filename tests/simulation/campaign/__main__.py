@@ -29,6 +29,7 @@ from tests.simulation.campaign.display import Display, Tallies, log_line
 from tests.simulation.campaign.outcomes import Job, Kind, failure_of
 from tests.simulation.campaign.workers import run_all
 from tests.simulation.state_faults import SEEDS_FROM
+from tests.support.compiled_kernel import demand_fresh_kernel
 
 PINNED = {
     Kind.CLUSTER: test_cluster.PINNED,
@@ -49,6 +50,7 @@ INTERRUPTED = 130
 
 def main() -> int:
     options = parse_options()
+    demand_fresh_kernel()
     if options.list_reach:
         for each in sorted(reach.BRANCHES.values(), key=lambda found: (found.module, found.name)):
             print(f"{each.module:<50}  {each.name}")

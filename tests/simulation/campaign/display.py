@@ -52,6 +52,16 @@ class Tally:
             self.failures.append((outcome.seed, outcome.failed))
         self.slowest = sorted([*self.slowest, (outcome.real_s, outcome.seed)], reverse=True)[:SLOWEST_SHOWN]
 
+    @property
+    def hours_a_minute(self) -> float:
+        """Virtual hours per minute that one worker spent on seeds, without its start."""
+        return (self.virtual_s / 3600) / (max(self.worked_s, 1e-9) / 60)
+
+    @property
+    def seeds_a_minute(self) -> float:
+        """Seeds per minute of one worker."""
+        return self.done / (max(self.worked_s, 1e-9) / 60)
+
 
 class Tallies:
     """The results of all kinds of a campaign so far."""
@@ -162,6 +172,7 @@ def summary_lines(tally: Tally) -> list[str]:
         ("failed", str(len(tally.failures))),
         ("virtual time", f"{tally.virtual_s / 3600:.2f} h"),
         ("real time", f"{_duration(tally.worked_s)} in all workers"),
+        ("rate of a worker", f"{tally.hours_a_minute:.2f} virtual hours and {tally.seeds_a_minute:.0f} seeds a minute"),
         ("acknowledged", f"{tally.acknowledged} {tally.kind.noun}"),
         ("leader changes", str(tally.leader_changes)),
         ("faults", str(tally.faults.total())),

@@ -27,7 +27,8 @@ RunSeed = Callable[[Job], Outcome]
 
 class Worker:
     def __init__(self, run: RunSeed, hung_after_s: float) -> None:
-        context = multiprocessing.get_context("spawn")
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload([run_seed.__module__])  # the modules are imported once for all workers
         self.pipe, theirs = context.Pipe()
         self.process: BaseProcess = context.Process(target=work, args=(theirs, run, hung_after_s), daemon=True)
         self.process.start()
@@ -131,6 +132,8 @@ def work(pipe: Connection[Outcome, Job], run: RunSeed, hung_after_s: float) -> N
     """Runs in the worker process. Ctrl-C is handled by its parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.disable()  # brokers under faults log a lot
+    gc.collect()
+    gc.freeze()  # the modules: no collection of a seed looks at them again
     while True:
         try:
             job = pipe.recv()
@@ -140,4 +143,4 @@ def work(pipe: Connection[Outcome, Job], run: RunSeed, hung_after_s: float) -> N
         outcome = run(job)
         faulthandler.cancel_dump_traceback_later()
         pipe.send(outcome)
-        gc.collect()  # a world is full of cycles, and the next one freezes the objects that exist when it starts
+        gc.collect()  # a world is full of cycles

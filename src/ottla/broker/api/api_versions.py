@@ -31,6 +31,9 @@ _FEATURE, _LEVEL = "transaction.version", 2
 _FEATURES_EPOCH = 0
 """The features are fixed by the software and never change while it runs."""
 
+_ranges: dict[int, tuple[Any, ...]] = {}
+"""The supported versions of all APIs, in each version of the response: every new connection asks for them."""
+
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 
@@ -42,7 +45,9 @@ async def handle(ctx: Context, request: ApiVersionsRequest) -> object:
             return reply(ctx, error_code=ErrorCode.invalid_request, api_keys=())
         ctx.connection.client_software_name = name
         ctx.connection.client_software_version = version
-    ranges = tuple(_range(ctx, api) for api in _apis())
+    ranges = _ranges.get(ctx.version)
+    if ranges is None:
+        ranges = _ranges[ctx.version] = tuple(_range(ctx, api) for api in _apis())
     return reply(ctx, error_code=ErrorCode.none, api_keys=ranges, **(_features(ctx) if ctx.version >= 3 else {}))
 
 
