@@ -20,7 +20,7 @@ from ottla.protocol.wire.schema import decode, encode, response_type
 from tests.support.handlers_caller import Caller, calling
 
 API_VERSIONS, INIT_PRODUCER_ID, LOG_DIRS, CLUSTER = 18, 22, 35, 60
-DESCRIBE_USER_SCRAM_CREDENTIALS = 50
+DESCRIBE_CLIENT_QUOTAS = 48
 ROOT = Path(__file__).parents[4]
 
 

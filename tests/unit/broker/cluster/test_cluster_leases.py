@@ -16,6 +16,7 @@ from ottla.broker.wal_service.logs import Logs
 from ottla.coordination.held_lease import HeldLease
 from ottla.machines.controller.image_changes import ImageChanges
 from ottla.net.apis import ClientApi
+from ottla.protocol.model.acl import Operation
 from ottla.protocol.model.errors import ErrorCode
 from ottla.protocol.wire.wal_calls import LogName
 from ottla.sim.world import SimWorld, UnhandledError
@@ -145,7 +146,7 @@ def write_a_run(bench: ClusterBench, leader: int, partition: Partition) -> Error
 
 
 def name_the_log(bench: ClusterBench, leader: int, partition: Partition) -> ErrorCode:
-    led = Logs(bench.broker(leader)).led(LogName("orders", 0))
+    led = Logs(bench.broker(leader)).led(LogName("orders", 0), Operation.READ)
     return ErrorCode.none if led is partition else ErrorCode.not_leader_or_follower
 
 
