@@ -15,12 +15,15 @@ from typing import Any, ParamSpec
 import uvloop
 
 from ottla.broker.endpoints import ClientAddress
+from ottla.broker.partition.pending_reply import PendingReply
 from ottla.broker.server.port import RunReplies
 from ottla.broker.server.server import Server
 from ottla.protocol.model.broker_config import BrokerConfig, parse_broker_config
 from ottla.protocol.wire.primitives import MalformedRequest
 
 ECHO, LATER, COROUTINE, SILENT, BUG, MALFORMED, LARGE = b"E", b"L", b"C", b"S", b"B", b"M", b"R"
+PENDING = b"P"
+"""Like LATER, with a `PendingReply`, which is how produce and fetch reply, in place of a future."""
 LARGE_REPLY = bytes(1024 * 1024)
 TEST_TIMEOUT_S = 60
 
@@ -73,6 +76,7 @@ class Stub:
         self.seen: list[int] = []
         self.frames: list[memoryview] = []
         self.futures: dict[int, asyncio.Future[Any]] = {}
+        self.pending: dict[int, PendingReply[list[Any]]] = {}
         self.gates: dict[int, asyncio.Event] = {}
         self.finished_coroutines: list[int] = []
         self.shutdowns = 0
@@ -92,6 +96,9 @@ class Stub:
         if kind == LATER:
             self.futures[number] = asyncio.get_running_loop().create_future()
             return self.futures[number]
+        if kind == PENDING:
+            self.pending[number] = PendingReply()
+            return self.pending[number]
         if kind == COROUTINE:
             self.gates[number] = asyncio.Event()
             return self._wait(number, bytes(frame))
@@ -111,8 +118,15 @@ class Stub:
     async def has_future(self, number: int) -> None:
         await until(lambda: number in self.futures)
 
+    async def has_pending(self, number: int) -> None:
+        await until(lambda: number in self.pending)
+
     def complete(self, number: int) -> None:
-        self.futures[number].set_result([b"L\0\0\0", struct.pack(">i", number)])
+        reply = [b"L\0\0\0", struct.pack(">i", number)]
+        if number in self.pending:
+            self.pending[number].complete(reply)
+        else:
+            self.futures[number].set_result(reply)
 
     def begin_shutdown(self) -> None:
         self.shutdowns += 1

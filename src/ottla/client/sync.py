@@ -447,3 +447,6 @@ class SyncAdmin(Facade):
     coordinated_by = blocking(Admin.coordinated_by)
     fence_producer = blocking(Admin.fence_producer)
     abort_in_partition = blocking(Admin.abort_in_partition)
+    set_scram_password = blocking(Admin.set_scram_password)
+    delete_scram_user = blocking(Admin.delete_scram_user)
+    list_scram_users = blocking(Admin.list_scram_users)

@@ -73,11 +73,11 @@ def librdkafka(broker: Secured, mechanism: str, user: str = "alice", password: s
     }
 
 
-def librdkafka_round_trip(settings: dict[str, Any]) -> bytes | None:
+def librdkafka_round_trip(settings: dict[str, Any], group: str = "g") -> bytes | None:
     producer = confluent_kafka.Producer(settings)
     producer.produce("topic", b"value")
     assert producer.flush(WAIT_S) == 0
-    consumer = confluent_kafka.Consumer({**settings, "group.id": "g", "auto.offset.reset": "earliest"})
+    consumer = confluent_kafka.Consumer({**settings, "group.id": group, "auto.offset.reset": "earliest"})
     try:
         consumer.subscribe(["topic"])
         message = consumer.poll(WAIT_S)

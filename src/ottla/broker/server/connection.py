@@ -348,11 +348,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def _on_pending_ready(self, reply: object) -> None:
         """Sends ready replies if this is the first in the queue. Its caller is in the middle of something: requests
-        that waited for these replies are handled in the next iteration of the event loop."""
+        that waited for these replies are handled, and reading is resumed, in the next iteration of the event loop."""
         if self._slots and self._slots[0][0] is reply:
             self._send_ready()
             self._writer.flush()
-            if self._pending or (self._is_stopping and not self._slots):
+            # Not only if requests wait: the last ones that waited may have stopped the connection again.
+            if self._pending or not self._transport.is_reading() or (self._is_stopping and not self._slots):
                 self._serving.loop.call_soon(self._go_on)
 
     def _on_coroutine_done(self, task: asyncio.Task[Buffers | None]) -> None:

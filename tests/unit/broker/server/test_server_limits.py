@@ -19,6 +19,7 @@ from tests.support.server_client import (
     ECHO,
     LARGE,
     LATER,
+    PENDING,
     Client,
     Stub,
     answers,
@@ -83,6 +84,24 @@ async def test_requests_in_flight_are_bounded_and_go_on_when_answered() -> None:
             assert len(stub.futures) <= number + 10
             stub.complete(number)
         assert await replies == list(range(1000))
+
+
+@on_uvloop
+async def test_a_connection_that_reached_its_limit_again_goes_on_when_answered() -> None:
+    """The requests that waited fill the limit once more, and none is left. Their replies must resume reading all the
+    same (load seed 1202: a producer waited for ever)."""
+    stub = Stub()
+    async with serving(stub, ottla_max_inflight_requests_per_connection=2) as (_, port):
+        client = await Client.connect(port)
+        client.send(b"".join(request(PENDING, number) for number in range(4)))
+        for number in range(4):
+            await stub.has_pending(number)
+            if number % 2:
+                stub.complete(number - 1)
+                stub.complete(number)
+        assert await client.reply_numbers(4) == list(range(4))
+        client.send(request(ECHO, 4))
+        assert await client.reply_numbers(1) == [4]
 
 
 @on_uvloop
