@@ -21,6 +21,7 @@ pytestmark = pytest.mark.skipif(PendingReply is PlainPendingReply, reason="the e
 
 def digest_of(seed: int) -> str:
     run = ClusterRun(seed)
+    run.world.trace.start()
     run.execute()
     run.check()
     return run.world.trace.digest

@@ -37,8 +37,8 @@ class Members:
             group.join(SIZE)
 
     def replace_hung(self) -> None:
-        """Replaces members whose commit does not return. Seen once, with librdkafka and the consumer protocol, after all
-        brokers had lost power: the request stayed in the client's own queue. The cause is not known."""
+        """Replaces members whose commit does not return. Seen once, with librdkafka and the consumer protocol, after
+        all brokers had lost power: the request stayed in the client's own queue. The cause is not known."""
         for group in self._groups:
             if group.kill_hung(HUNG_S):
                 group.join(max(0, SIZE - group.size))
