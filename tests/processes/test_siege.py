@@ -1,7 +1,8 @@
 """Five minutes of faults of real processes: every kind once, and many at once; nothing is lost, duplicated or
 reordered.
 
-`make siege MINUTES=60` does the same for longer, also with five brokers. A run that fails keeps its history.
+`make siege MINUTES=60` does the same for longer, also with five brokers, and with transactions, groups and write-ahead
+logs beside the plain writers and readers. A run that fails keeps its history.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ ABOUT_THE_STORE = ("store stopped", "cut from store", "cut from all", "one way t
 
 
 def run_siege(capsys: pytest.CaptureFixture[str], *arguments: str) -> None:
-    command = [sys.executable, "-m", "tests.processes.siege", "--seed", SEED, *arguments]
+    command = [sys.executable, "-m", "tests.processes.siege", "--plain", "--seed", SEED, *arguments]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     with capsys.disabled():
         print("\n" + done.stdout[done.stdout.find("\n\n") :])

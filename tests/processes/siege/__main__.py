@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from random import SystemRandom
 
-from tests.processes.siege.campaign import Only, judge
+from tests.processes.siege.campaign import PLAIN, Only, judge
 from tests.processes.siege.cluster import Shape
 from tests.processes.siege.node import LOG_LEVEL
 from tests.processes.siege.runs import chosen_shapes, run_siege
@@ -48,12 +48,15 @@ def _options() -> argparse.Namespace:
         "--shape", action="append", help="as 3,sqlite or 3,etcd,memory or 3,etcd,power; several in turn"
     )
     parser.add_argument("--only", action="append", help="a kind of fault; several may be given")
+    parser.add_argument("--plain", action="store_true", help="without transactions, groups and write-ahead logs")
     parser.add_argument("--directory", help="for histories and logs; it must not be there")
     parser.add_argument("--keep", action="store_true", help="keep the histories of a good run too")
     parser.add_argument("--judge", type=Path, help="only check this history")
     parser.add_argument("--log-level", default="info", help="of the brokers")
     options = parser.parse_args()
     os.environ[LOG_LEVEL] = options.log_level
+    if options.plain:
+        os.environ[PLAIN] = "1"
     return options
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import signal
 import sys
 import time
@@ -26,6 +27,8 @@ from tests.processes.siege.workloads.workloads import Workloads
 Only = Sequence[str] | None
 """Kinds of faults; None means all that are possible."""
 
+PLAIN = "OTTLA_SIEGE_PLAIN"
+"""Environment variable: run plain writers and readers only."""
 FIRST_CALM_S = 5.0
 LAST_CALM_S = 5.0
 AT_THE_END = "at the end"
@@ -70,21 +73,27 @@ def lay_siege(directory: Path, shape: Shape, seconds: float, seed: int, say: Say
             nemesis = Nemesis(cluster, recorder, Random(f"{seed} {shape}"), say, only)
             try:
                 clients.start()
-                workloads.start()
+                if workloads is not None:
+                    workloads.start()
                 clients.wait_until_writing(START_S)
-                workloads.wait_until_busy(START_S)
+                if workloads is not None:
+                    workloads.wait_until_busy(START_S)
                 _faults(nemesis, seconds)
                 _finish(cluster, clients, workloads, nemesis)
             finally:
                 clients.kill()
-                workloads.kill()
+                if workloads is not None:
+                    workloads.kill()
         finally:
             cluster.close()
     finally:
         recorder.close()
 
 
-def _workloads(directory: Path, cluster: Cluster, seed: str) -> Workloads:
+def _workloads(directory: Path, cluster: Cluster, seed: str) -> Workloads | None:
+    """Returns the workloads beside plain writers and readers."""
+    if os.environ.get(PLAIN):
+        return None
     shape = cluster.shape
     plain = next(iter(shape.topics.items()))
     return Workloads(directory, cluster.bootstrap, cluster.wal_servers, plain, shape.wal_class, seed)
@@ -105,7 +114,7 @@ def _faults(nemesis: Nemesis, seconds: float) -> None:
         is_first = False
 
 
-def _finish(cluster: Cluster, clients: Clients, workloads: Workloads, nemesis: Nemesis) -> None:
+def _finish(cluster: Cluster, clients: Clients, workloads: Workloads | None, nemesis: Nemesis) -> None:
     """Ends all faults. Then writes must continue, every replica get in sync, and the final readers see everything."""
     cluster.heal()
     nemesis.wait_in_sync("after all faults")
@@ -114,7 +123,8 @@ def _finish(cluster: Cluster, clients: Clients, workloads: Workloads, nemesis: N
     if dead := clients.dead():
         nemesis.broken(f"clients ended by themselves: {dead}")
     clients.stop_writers()
-    workloads.finish(nemesis.broken)
+    if workloads is not None:
+        workloads.finish(nemesis.broken)
     for client in FINAL_READERS:
         if not clients.read_to_the_end(client, FINAL_TIMEOUT_S):
             nemesis.broken(f"the last reader, {client}, did not reach the end")
