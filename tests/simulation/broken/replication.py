@@ -81,7 +81,12 @@ VARIANTS = (
         breaks="A leader that restarts inside its lease continues in its previous leader epoch.",
         edits=(
             Edit(View, "leader_stands", "and registration.epoch == state.leader_broker_epoch", ""),
-            Edit(election, "_led_by", "current != state.leader_member", "current.broker_id != state.leader"),
+            Edit(
+                election,
+                "_led_by",
+                "is_new_epoch = current != state.leader_member",
+                "is_new_epoch = current.broker_id != state.leader",
+            ),
         ),
         checkers=frozenset({"one leader an epoch", "one history an epoch"}),
         seeds=(0,),
@@ -187,10 +192,10 @@ VARIANTS = (
             Edit(
                 LeaderReplication,
                 "_advance",
-                "if least <= self.high_watermark:",
-                "ends = sorted([self._acknowledged_end, *(f.acknowledged_end for f in self._followers.values())])\n"
-                "    least = min(self._acknowledged_end, ends[-2])\n"
-                "    if least <= self.high_watermark:",
+                "follower is not None else UNKNOWN)",
+                "follower is not None else UNKNOWN)\n"
+                "    ends = sorted([self._acknowledged_end, *(f.acknowledged_end for f in self._followers.values())])\n"
+                "    least = min(self._acknowledged_end, ends[-2])",
             ),
         ),
         checkers=frozenset({"watermark", "holders"}),
