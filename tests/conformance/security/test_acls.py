@@ -88,8 +88,10 @@ async def test_librdkafka_administers_acls(authorized: Secured) -> None:
         ]
         for created in admin.create_acls(bindings).values():
             created.result(WAIT_S)
+        anything: Any = None  # its stubs demand names
         everything = AclBindingFilter(
-            ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
+            *(ResourceType.ANY, anything, ResourcePatternType.ANY, anything, anything),
+            *(AclOperation.ANY, AclPermissionType.ANY),
         )
         assert set(admin.describe_acls(everything).result(WAIT_S)) == set(bindings)
         assert set(AdminClient(alice).list_topics(timeout=WAIT_S).topics) == {"topic"}
