@@ -55,8 +55,9 @@ def test_a_busy_port(start_broker: StartBroker, tmp_path: Path) -> None:
     ("setting", "message"),
     [
         ({"ottla.durabilty": "cache"}, "ottla.durability"),
-        ({"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}, "no access control"),
-        ({"listeners": "SSL://127.0.0.1:0"}, "PLAINTEXT only"),
+        ({"authorizer.class.name": "com.example.MyAuthorizer"}, "it must be one of"),
+        ({"sasl.enabled.mechanisms": "GSSAPI"}, "it must be one of"),
+        ({"listeners": "SSL://127.0.0.1:0"}, "ssl.keystore"),
     ],
 )
 def test_settings_that_no_broker_starts_with(tmp_path: Path, setting: dict[str, str], message: str) -> None:

@@ -154,6 +154,8 @@ async def start_broker(settings: BrokerSettings) -> RunningBroker:
     """Starts a broker. Raises BadSettingsError, DirectoryInUseError, UnusableDirectoryError or OSError, each with a
     readable message."""
     config = _parse(settings)
+    # Before the directory is created: wrong settings leave nothing behind.
+    listeners = prepare_listeners(settings.all_listeners(), settings.listeners.inter_broker, config)
     loop = asyncio.get_running_loop()
     data_dir = os.path.abspath(settings.data_dir)
     read_identity(RealFileSystem(), data_dir, node_id=config.node_id)  # before writing to a directory of another broker
@@ -164,7 +166,6 @@ async def start_broker(settings: BrokerSettings) -> RunningBroker:
         # Before recovery, which consumes the record of a clean shutdown: a port in use must not cost that record.
         for listener in settings.all_listeners():
             check_address(listener.host or DEFAULT_HOST, listener.port or 0)
-        listeners = prepare_listeners(settings.all_listeners(), settings.listeners.inter_broker, config)
         metrics = _metrics(config)
         disk = _disk(settings, loop, data_dir)
         compose = _compose if config.coordination is None else _compose_in_cluster
