@@ -16,7 +16,7 @@ SPARK_TESTS := $(wildcard tests/spark)
 PARALLEL := -n 2
 
 .PHONY: help setup demo test test-fast test-real test-spark prepare simulate siege nightly mutate mutation-map check check-style check-types bench \
-	bench-append-stream bench-failover bench-growth bench-kafka bench-saturation docs docs-site clean
+	bench-append-stream bench-failover bench-kafka bench-saturation docs docs-site clean
 
 help:
 	@echo "make setup   the virtual environment in .venv, from pinned versions, with the compiled extensions"
@@ -31,7 +31,6 @@ help:
 	@echo "make bench-append-stream   appends and latencies of write-ahead logs, beside the Kafka API, Apache Kafka and bare gRPC"
 	@echo "make bench-saturation   goodput, ISR and the waits of other clients while a cluster is offered up to 3 times its peak, 20 minutes"
 	@echo "make bench-failover   how long after the death of a leader the next write is acknowledged, and why"
-	@echo "make bench-growth   what 10,000 idle partitions and 5,000 idle connections cost, about 15 minutes"
 	@echo "make bench-kafka   Ottla beside Apache Kafka on this machine, about 15 minutes; 'ottla bench run FILE' measures any other matrix"
 	@echo "make docs    writes the generated pages of docs/ again"
 	@echo "make docs-site   builds the documentation into build/site and fails on a broken link"
@@ -116,16 +115,12 @@ bench: setup
 	$(BIN)/python -m ottla.bench.broker
 	$(BIN)/python -m ottla.bench.append_stream --kafka --rounds 1 --seconds 1
 	$(BIN)/python -m ottla.bench.saturation --quick
-	$(BIN)/python -m ottla.bench.growth --quick
 
 bench-saturation: setup
 	$(BIN)/python -m ottla.bench.saturation
 
 bench-append-stream: setup
 	$(BIN)/python -m ottla.bench.append_stream --kafka
-
-bench-growth: setup
-	$(BIN)/python -m ottla.bench.growth
 
 bench-failover: setup
 	$(BIN)/python scripts/prepare_coordination.py

@@ -7,7 +7,6 @@ import pytest
 
 from ottla.broker.storage.compaction import swap
 from ottla.broker.storage.segment import INDEX_SUFFIX, segment_name
-from ottla.ports import FileSystem
 from ottla.sim.clock import SimClock
 from ottla.sim.disk import Keep, SimDisk
 from tests.support.power_cut import PowerCut, PowerCutError
@@ -17,10 +16,6 @@ OLD = {0: b"old 0 " * 1000, 10: b"old 10 " * 900, 25: b"old 25 " * 800}
 NEW = b"new " * 1400
 AFTER = {40: b"after " * 100}
 SEEDS = range(12)
-
-
-def finish(files: FileSystem) -> None:
-    swap.finish(files, DIRECTORY, files.list_dir(DIRECTORY) if files.exists(DIRECTORY) else [])
 
 
 def prepared(seed: int) -> SimDisk:
@@ -76,7 +71,7 @@ def test_a_crash_at_any_operation(keep: Keep) -> None:
             with pytest.raises(PowerCutError):
                 swap_all(disk)
             after = disk.crash(seed, keep=keep)
-            finish(after.files)
+            swap.finish(after.files, DIRECTORY)
             check(after)
 
 
@@ -91,11 +86,11 @@ def test_a_second_crash_in_the_middle_of_the_start() -> None:
             after = disk.crash(nth, keep="some")
             power = PowerCut(after, second)
             try:
-                finish(after.files)
+                swap.finish(after.files, DIRECTORY)
                 power.call_off()
             except PowerCutError:
                 after = after.crash(second, keep="some")
-                finish(after.files)
+                swap.finish(after.files, DIRECTORY)
             check(after)
 
 
@@ -104,7 +99,7 @@ def test_a_damaged_intent_removes_nothing() -> None:
     swap.write_intent(disk.files, DIRECTORY, swap.Swap(len(NEW), tuple(OLD)))
     disk.damage(f"{DIRECTORY}/{swap.INTENT_FILE}", 20)
     with pytest.raises(OSError, match="damaged"):
-        finish(disk.files)
+        swap.finish(disk.files, DIRECTORY)
     names = disk.files.list_dir(DIRECTORY)
     assert all(segment_name(base) in names for base in OLD)
 
@@ -114,7 +109,7 @@ def test_nothing_is_removed_for_a_segment_that_is_not_there() -> None:
     swap.write_intent(disk.files, DIRECTORY, swap.Swap(len(NEW), tuple(OLD)))
     disk.files.remove(swap.compacted_path(DIRECTORY, 0))
     with pytest.raises(OSError, match="bytes"):
-        finish(disk.files)
+        swap.finish(disk.files, DIRECTORY)
     names = disk.files.list_dir(DIRECTORY)
     assert all(segment_name(base) in names for base in OLD)
 
@@ -128,10 +123,10 @@ def test_an_intent_does_not_come_back() -> None:
     file.sync()
     for seed in SEEDS:
         after = disk.crash(seed, keep="some")
-        finish(after.files)
+        swap.finish(after.files, DIRECTORY)
         assert contents(after)[0] == NEW
         disk.state.off = False
     disk.files.sync_dir(DIRECTORY)
     after = disk.crash(keep="none")
-    finish(after.files)
+    swap.finish(after.files, DIRECTORY)
     assert contents(after) == {0: NEW, 10: b"another", **AFTER}

@@ -48,7 +48,6 @@ class Broker:
             context.config.max_incremental_fetch_session_cache_slots,
             self.clock.monotonic_ms,
             lambda: context.new_id().int & 0x7FFFFFFF,
-            context.followers,
         )
         self.traffic = Traffic.none()
         self.meters = RequestMeters()

@@ -11,7 +11,6 @@ from uuid import UUID, uuid4
 
 from ottla.broker.endpoints import AdvertisedEndpoints
 from ottla.broker.partition.backlog import Backlog
-from ottla.broker.partition.follower_sessions import FollowerSessions
 from ottla.broker.partition.partition import Partition
 from ottla.broker.partition.replication_throttles import ReplicationThrottles
 from ottla.broker.partition.waits import Wakeups
@@ -63,7 +62,6 @@ class BrokerContext:
             lambda: shared.tail.is_filling,
             lambda: float(self.config.replica_lag_time_max_ms),
         )
-        self.followers = FollowerSessions()
         self.throttles = ReplicationThrottles(self.clock, config)
 
     def partitions(self) -> Iterator[Partition]:

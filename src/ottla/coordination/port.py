@@ -26,7 +26,7 @@ Revision = NewType("Revision", int)
 LeaseId = NewType("LeaseId", int)
 
 OPERATIONS_MAX = 128
-"""Number of conditions, and of operations, that every store accepts in a commit: etcd's default limit."""
+"""Maximum number of conditions, and of operations, in a commit: etcd's default limit."""
 COMMIT_BYTES_MAX = 1_000_000
 """Maximum size of all values in a commit: ZooKeeper accepts requests below 1 MiB."""
 KEY_BYTES_MAX = 256
@@ -229,13 +229,11 @@ class Coordination(Protocol):
         ...
 
 
-def check_commit(
-    conditions: Sequence[Condition], operations: Sequence[Operation], operations_max: int = OPERATIONS_MAX
-) -> None:
-    """Raises ValueError for a commit that the store does not accept."""
+def check_commit(conditions: Sequence[Condition], operations: Sequence[Operation]) -> None:
+    """Raises ValueError for a commit that no store accepts."""
     for things in (conditions, operations):
-        if len(things) > operations_max:
-            raise ValueError(f"a commit has {len(things)} conditions or operations, the limit is {operations_max}")
+        if len(things) > OPERATIONS_MAX:
+            raise ValueError(f"a commit has {len(things)} conditions or operations, the limit is {OPERATIONS_MAX}")
         _check_keys([thing.key for thing in things])
     value_bytes = sum(len(operation.value) for operation in operations if isinstance(operation, Put))
     leases = {operation.lease for operation in operations if isinstance(operation, Put)} - {None}

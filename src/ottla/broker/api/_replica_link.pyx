@@ -216,7 +216,7 @@ cdef class ReplicaLink:
             return None
         if not self._is_served(place, request) or not self._has_no_other(place):
             return None
-        if self._watching.has_ended:
+        if now_ms >= <double>self._watching.all_at_ms:
             return None
         found = None
         if request.offset != end:

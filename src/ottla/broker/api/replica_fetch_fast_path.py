@@ -5,8 +5,8 @@ Three brokers exchange two of these for every record that all replicas acknowled
 What `fetch` determines for any request is known here from the previous one: the session, the partition, its watches.
 
 Every other request takes the general path: another partition has changed too, the epoch differs, the histories may
-diverge, a throttle applies, or the read needs the disk. A request is passed on before it has any effect; a parked one
-is handed over.
+diverge, a throttle applies, the read needs the disk, or it is time to look at all partitions. A request is passed on
+before it has any effect; a parked one is handed over.
 
 The compiled version (`_replica_link.pyx`) is used where it is built. The plain Python version here is the fallback, and
 the oracle for tests of the compiled one.
@@ -154,7 +154,7 @@ class PlainReplicaLink:
         place = self._places.get((one.topic_id, one.partition)) or self._learn(one)
         broker = self._broker
         now_ms = broker.clock.monotonic_ms()
-        if place is None or not self._is_plain(place, one):
+        if place is None or not self._is_plain(place, one, now_ms):
             return None
         partition = place.partition
         found = self._read(partition, one)
@@ -185,14 +185,14 @@ class PlainReplicaLink:
         place = self._places[one.topic_id, one.partition] = Place(key, followed, partition)
         return place
 
-    def _is_plain(self, place: Place, one: ReplicaFetchRequest) -> bool:
+    def _is_plain(self, place: Place, one: ReplicaFetchRequest, now_ms: float) -> bool:
         log, watching = place.partition.log, self._watching
         return (
             one.last_fetched_epoch == log.epochs.latest
             and one.offset <= log.end_offset  # so the histories do not diverge
             and self._is_served(place, one)
             and _has_no_other(watching.changed, place.key)
-            and not watching.has_ended
+            and now_ms < watching.all_at_ms
         )
 
     def _is_served(self, place: Place, one: ReplicaFetchRequest) -> bool:

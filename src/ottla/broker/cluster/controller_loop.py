@@ -13,7 +13,7 @@ from itertools import islice
 from ottla.broker.clock_sleep import sleep
 from ottla.broker.cluster.commits import commit
 from ottla.broker.cluster.membership import Membership, MembershipEvents
-from ottla.coordination.port import OutcomeUnknownError, Revision, UnavailableError
+from ottla.coordination.port import OutcomeUnknownError, UnavailableError
 from ottla.machines.controller.broker_requests import become_controller, resign_as_controller
 from ottla.machines.controller.image_changes import ImageChanges
 from ottla.machines.controller.planner import Planner
@@ -105,15 +105,9 @@ class ControllerLoop(MembershipEvents):
                 self._was_controller = True
                 self._planner.start_over()
             preferred = self._next_preferred()
-            written = None
             for write in self._planner.plan(self._membership.image, entry, self.limits, preferred):
-                revision = await self._try(write)
-                if revision is None:
+                if not await self._try(write):
                     break
-                written = revision
-            if written is not None:
-                # A plan from an image without these writes would contain the same changes again.
-                await self._membership.seen(written)
 
     def _next_preferred(self) -> frozenset[PartitionKey]:
         """Returns as many partitions as one plan takes; the others follow in the next one."""
@@ -131,8 +125,7 @@ class ControllerLoop(MembershipEvents):
         if write is not None:
             await self._try(write)
 
-    async def _try(self, write: Write) -> Revision | None:
-        """Commits a write. Returns None if it was not applied."""
+    async def _try(self, write: Write) -> bool:
         try:
             revision = await commit(self._membership.store, write)
         except (UnavailableError, OutcomeUnknownError) as error:
@@ -141,11 +134,11 @@ class ControllerLoop(MembershipEvents):
             log.warning("%s: %s", write.why, error)
             await sleep(self._clock, RETRY_MS)
             self._changed.set()
-            return None
+            return False
         if revision is None:
             _CONFLICT()
             # Another broker was faster, and its write will arrive through the watch. Look again soon in any case.
             self._clock.call_later(RETRY_MS, self._changed.set)
-        else:
-            log.info("%s", write.why)
-        return revision
+            return False
+        log.info("%s", write.why)
+        return True

@@ -15,7 +15,6 @@ import logging
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import aclosing
 from dataclasses import replace
-from functools import partial
 
 from ottla.broker.clock_sleep import sleep
 from ottla.coordination.port import (
@@ -93,7 +92,6 @@ class Membership:
         self._ttl_ms = ttl_ms
         self.image = ClusterImage()
         self.revision = Revision(0)
-        self._is_loaded = False
         self.registration: Registration | None = None
         self.lease: Lease | None = None
         self.events: list[MembershipEvents] = []
@@ -179,15 +177,11 @@ class Membership:
 
     async def _register(self) -> None:
         assert self._start is not None
+        # The obstacle of the previous attempt may have expired with its lease.
+        await self._reload()
         self.lease = lease = await self.store.open_lease(self._ttl_ms)
-        is_fresh = False
         while lease.is_alive(self._clock.monotonic_ms()):
             registering = self._next_registration(lease)
-            if isinstance(registering, Refused) and not is_fresh:
-                # The obstacle may have expired with its lease since the image was loaded.
-                await self._reload()
-                is_fresh = True
-                continue
             if isinstance(registering, Refused):
                 await _give_back(lease)
                 raise NotRegisteredYetError(registering.message)
@@ -199,15 +193,13 @@ class Membership:
                 outcome = None  # applied, not applied or pending: the next attempt is another incarnation
             if isinstance(outcome, Committed):
                 self.registration, self._lost = registering.registration, None
-                registered_at = outcome.revision
                 break
             await self._reload()
         else:
             raise UnavailableError("the lease ended before the registration")
         log.info("registered as broker %d, broker epoch %d", *self.registration.member)
         self._arm()
-        # On its own: a registered broker must not register again.
-        await self._until_available(partial(self._catch_up, registered_at))
+        await self._until_available(self._reload)  # on its own: a registered broker must not register again
         for listener in self.events:
             listener.on_registered()
 
@@ -283,25 +275,12 @@ class Membership:
 
     async def _reload(self) -> None:
         snapshot = await self.store.snapshot()
-        if snapshot.revision < self.revision or (snapshot.revision == self.revision and self._is_loaded):
+        if snapshot.revision < self.revision:
             return
-        self._is_loaded = True
         self.image = ClusterImage.load(snapshot.entries)
         for listener in self.events:
             listener.on_reloaded()
         self._complete_up_to(snapshot.revision)
-
-    async def _catch_up(self, revision: Revision) -> None:
-        """Brings the image up to a revision that this broker has committed. Only what has changed is read and applied,
-        unless the store no longer knows that."""
-        async with aclosing(self.store.watch("", self.revision)) as batches:
-            while self.revision < revision:
-                batch = await anext(batches, Resync())
-                if isinstance(batch, Resync):
-                    await self._reload()
-                    return
-                if batch.revision > self.revision:
-                    self._apply(batch)
 
     async def _watch_always(self) -> None:
         while True:

@@ -106,8 +106,7 @@ class ClusterMetadata(MembershipEvents):
         self._placing.apply_dynamic_configs()
         if self._acls is not None:
             self._acls.load()
-        configs = {topic.id: self._placing.config_of(topic) for topic in self.membership.image.topics()}
-        wanted = [(key, configs[topic.id]) for key, topic in self._hosted()]
+        wanted = [(key, self._placing.config_of(topic)) for key, topic in self._hosted()]
         on_disk = [each for each in wanted if each[1].durability is not Durability.MEMORY]
         context.store.recover(on_disk, self._clean_up.deleted_topics())
 
@@ -257,7 +256,7 @@ class ClusterMetadata(MembershipEvents):
 
     def _tick(self) -> None:
         try:
-            self._roles.unsettled.check()
+            self._roles.check_isrs()
             self._clean_up.check()
             self._roles.check_damage()
         finally:

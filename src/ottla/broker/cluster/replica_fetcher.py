@@ -8,9 +8,8 @@ until an idle one has data.
 While records stream into one partition, a reply is applied and the next request sent as soon as the reply arrives,
 without a turn through the event loop. Everything else goes through the fetch loop.
 
-The cost of a round depends on what is new, not on what is followed: only partitions of the last reply, those whose log
-has made progress, and those that are added, removed or released can have a new position. A new session and the catch-up
-lane, which has few partitions, look at all of them.
+The cost of a round depends on what is new, not on what is followed: only partitions of the last reply, and those whose
+disk has made progress, can have a new position. All of them are checked periodically.
 
 Synced ends travel on the same connection, in messages of their own (`synced_reports`).
 """
@@ -63,6 +62,7 @@ CONNECT_TIMEOUT_MS = 2000
 REPLY_TIMEOUT_MS = WAIT_MS_MAX + 10_000
 RETRY_MS = 100.0
 REPLY_BYTES_MAX = 8 * 1024 * 1024
+ALL_EVERY_MS = 500.0
 THROTTLED_MS_MAX = 500.0
 SESSION_ERRORS = frozenset(
     {
@@ -123,6 +123,7 @@ class ReplicaFetcher:
         """Partitions that had an error recently. They are excluded until a timer releases them."""
         self._touched: dict[Key, None] = {}
         """Partitions whose position may have changed since the last request."""
+        self._all_at_ms = 0.0
         self._are_lags_known = False
         self._changed = asyncio.Event()
         self._waits_at_leader = False
@@ -138,8 +139,8 @@ class ReplicaFetcher:
         key = _key_of(partition)
         self._followed[key] = partition
         self._reports.note(key, partition)
-        following.on_ready = partial(self._on_changed, key)
-        self._on_changed(key)
+        following.on_ready = self._on_changed
+        self._on_changed()
         if self._task is None:
             self._task = asyncio.ensure_future(self._run())
 
@@ -150,7 +151,7 @@ class ReplicaFetcher:
         self._held_back.discard(key)
         self._throttled.discard(key)
         self._reports.forget(key)
-        self._on_changed(key)
+        self._on_changed()
         self._catch_up.on_progress()
 
     @property
@@ -209,6 +210,7 @@ class ReplicaFetcher:
     async def _fetch_on(self, connection: Connection) -> None:
         """Sends requests until a new connection is needed."""
         session = ReplicaSession(*self.member)
+        self._reports.start_over()
         rounds = self._rounds = PlainRounds(connection, session)
         rounds.look = partial(self._take_at_once, rounds)
         while True:
@@ -218,7 +220,7 @@ class ReplicaFetcher:
                 continue
             rounds.is_taken = False
             rounds.reply = connection.request(FETCH_KEY, FETCH_VERSION, [body], what=WHAT, look=rounds.look)
-            self._reports.send()
+            self._report()
             answer = await self._answered(rounds.reply)
             if rounds.is_taken:
                 continue
@@ -261,34 +263,42 @@ class ReplicaFetcher:
             return False
         self._waits_at_leader = True
         rounds.connection.request(FETCH_KEY, FETCH_VERSION, [body], what=WHAT, look=rounds.look, reply=rounds.reply)
-        self._reports.send()
+        self._report()
         return True
+
+    def _report(self) -> None:
+        self._reports.repeat_all(self._followed)
+        self._reports.send()
 
     def _next_plain_request(self, session: ReplicaSession) -> bytes | None:
         """Returns the same as `_next_request` for the case that only one partition may have a new position, which is
         the rule while records stream into one partition. Returns None if there is more to check."""
         if len(self._touched) != 1 or session.is_new or not self._are_lags_known or self.lane.waits_for_disk:
             return None
+        if self._changed.is_set() or self._clock.monotonic_ms() >= self._all_at_ms:
+            return None
         (key,) = self._touched
         wanted = self._next_fetch(key, self._followed.get(key))
         if wanted is None:
             return None
         self._touched.clear()
-        self._changed.clear()
         self._reports.forget(key)
         return session.pack_one(key, wanted, REPLY_BYTES_MAX)
 
     def _next_request(self, session: ReplicaSession) -> bytes | None:
         """Returns the next request, or None if there is nothing to fetch. Synced ends in the request need no report."""
+        now_ms = self._clock.monotonic_ms()
         touched, self._touched = self._touched, {}
-        self._changed.clear()
-        if not session.is_new and self._are_lags_known and not self.lane.waits_for_disk:
+        is_all_due = session.is_new or self._changed.is_set() or now_ms >= self._all_at_ms
+        if not is_all_due and self._are_lags_known and not self.lane.waits_for_disk:
             changes = {key: self._next_fetch(key, self._followed.get(key)) for key in touched}
             if any(changes.values()) or any(key not in changes for key in session.asked):
                 for key, wanted in changes.items():
                     if wanted is not None:
                         self._reports.forget(key)
                 return encode_fetch_request(FETCH_VERSION, session.request_again(changes, self._round_bytes))
+        self._changed.clear()
+        self._all_at_ms = now_ms + ALL_EVERY_MS
         found = {key: self._next_fetch(key, partition) for key, partition in self._followed.items()}
         asked = {key: wanted for key, wanted in found.items() if wanted is not None}
         for key in asked:
@@ -302,20 +312,15 @@ class ReplicaFetcher:
     async def _answered(self, reply: asyncio.Future[memoryview]) -> memoryview:
         self._waits_at_leader = True
         if self._changed.is_set():
-            self._end_wait()
+            self._on_changed()
         try:
             return await reply
         finally:
             self._waits_at_leader = False
 
-    def _on_changed(self, key: Key) -> None:
-        """Handles the addition, removal or release of a partition, which must not wait for the parked request."""
-        self._touched[key] = None
+    def _on_changed(self) -> None:
+        """Handles a change in the set of partitions: tells a leader that holds a parked request to reply at once."""
         self._changed.set()
-        self._end_wait()
-
-    def _end_wait(self) -> None:
-        """Tells a leader that holds a parked request to reply at once."""
         connection = self.connection
         if self._waits_at_leader and connection is not None and connection.is_open:
             self._waits_at_leader = False
@@ -345,7 +350,7 @@ class ReplicaFetcher:
         fetch = partition.following.next_fetch(bytes_max)
         if fetch is None and partition.log.truncating:
             # An earlier role started the truncation, so this fetcher is not notified when it finishes.
-            self._clock.call_later(RETRY_MS, partial(self._on_changed, key))
+            self._clock.call_later(RETRY_MS, self._on_changed)
         return fetch
 
     def _take(self, asked: Mapping[Key, FetchPartition], response: FetchResponse) -> None:
@@ -376,9 +381,9 @@ class ReplicaFetcher:
         self._throttled.add(key)
 
     def _end_throttling(self) -> None:
-        throttled, self._throttled = self._throttled, set()
-        for key in sorted(throttled):
-            self._on_changed(key)
+        if self._throttled:
+            self._throttled.clear()
+            self._on_changed()
 
     def _note_silence(self, asked: Iterable[Key]) -> None:
         """Notes a lag of zero for partitions missing from a reply: a session omits partitions without news. Otherwise
@@ -406,7 +411,7 @@ class ReplicaFetcher:
         """Releases a partition. Only the timer decides, not the clock: a timer that fires slightly early would
         otherwise leave it excluded for ever."""
         self._held_back.discard(key)
-        self._on_changed(key)
+        self._on_changed()
 
 
 def _key_of(partition: Partition) -> Key:

@@ -9,7 +9,6 @@ from ottla.broker.cluster.failure_reports import FailureReports
 from ottla.broker.cluster.fetchers import Fetchers
 from ottla.broker.cluster.isr_changes import IsrChanges, note_stored
 from ottla.broker.cluster.membership import Membership
-from ottla.broker.cluster.unsettled_partitions import UnsettledPartitions
 from ottla.broker.context import BrokerContext
 from ottla.broker.partition.follower_partition import FollowerPartition
 from ottla.broker.partition.partition import Partition, PartitionEvents, Role
@@ -46,7 +45,6 @@ class PartitionRoles(PartitionEvents):
         self._look_again = look_again
         """Places a topic again soon, when an ongoing operation may have finished."""
         self._isr_changes = IsrChanges(membership, context.clock, rules)
-        self.unsettled = UnsettledPartitions(context.clock, context.followers, self._isr_changes.check)
         self.fetchers = Fetchers(
             membership,
             context.clock,
@@ -102,8 +100,6 @@ class PartitionRoles(PartitionEvents):
             partition.on_watermark()
         note_stored(partition, state, found.version)
         self._isr_changes.check(partition)
-        self.unsettled.add(partition)
-        partition.watches.mark_replicas()  # a fetch by a replica that was not known yet counts from now on
 
     def _begin_to_lead(self, partition: Partition, state: PartitionState, found: Versioned[PartitionState]) -> None:
         self.fetchers.leave(partition)
@@ -130,7 +126,6 @@ class PartitionRoles(PartitionEvents):
             has_eligible=bool(state.eligible),
         )
         partition.lead(leading, state.leader_epoch)
-        self.unsettled.add(partition)
         partition.placement.state_version = found.version
         log.info("%s-%d: became leader in epoch %d", partition.topic.name, partition.index, state.leader_epoch)
         partition.on_watermark()
@@ -220,14 +215,9 @@ class PartitionRoles(PartitionEvents):
         """Handles damage that a read found after start-up. Other replicas have to lead, and this one must not be
         elected while it is rebuilt: the broker registers again as an incarnation that has lost its data
         (safety: lost-incarnation)."""
-        if not self._context.shared.has_new_damage:
-            return
-        self._context.shared.has_new_damage = False
         found = [each for each in self._context.partitions() if _is_damaged(each)]
         unknown = [each for each in found if not self._is_known_as_damaged(each)]
         unknown = [each for each in unknown if self._others_are_in_sync(each.topic.config.durability)]
-        if found:
-            self._context.shared.has_new_damage = True  # until the logs are rebuilt
         if unknown and self._membership.registration is not None:
             names = ", ".join(f"{each.topic.name}-{each.index}" for each in unknown)
             log.error("%s: the local logs are damaged; giving up leadership and rebuilding them", names)
@@ -242,6 +232,12 @@ class PartitionRoles(PartitionEvents):
             done()
         else:
             self._context.store.flusher.run(done, logs)
+
+    def check_isrs(self) -> None:
+        """Checks all ISRs periodically, because a follower that falls behind does not report it."""
+        for partition in self._context.partitions():
+            if partition.leading is not None and len(partition.placement.replicas) > 1:
+                self._isr_changes.check(partition)
 
 
 def _begin_above_what_was_lost(partition: Partition, anew_in_epoch: int) -> None:

@@ -1,12 +1,9 @@
 """A follower's reports of its synced ends to the leader, sent beside the fetch that is parked there
-(safety: synced-ends).
-
-Reports have no reply, and a leader that does not know this incarnation yet drops them. So the next fetch carries the
-same ends.
-"""
+(safety: synced-ends)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -19,6 +16,7 @@ if TYPE_CHECKING:
     from ottla.net.connection import Connection
 
 Key = tuple[UUID, int]
+REPORT_ALL_MS = 500.0
 
 
 class SyncedReports:
@@ -29,6 +27,7 @@ class SyncedReports:
         self._member = member
         self._due: dict[Key, Partition] = {}
         self._is_scheduled = False
+        self._all_at_ms = 0.0
         self.connection: Connection | None = None
 
     def note(self, key: Key, partition: Partition) -> None:
@@ -38,6 +37,18 @@ class SyncedReports:
     def forget(self, key: Key) -> None:
         """Removes a partition from the next report."""
         self._due.pop(key, None)
+
+    def start_over(self) -> None:
+        """Makes the next repetition due at once, because a new leader connection has to hear everything."""
+        self._all_at_ms = 0.0
+
+    def repeat_all(self, followed: Mapping[Key, Partition]) -> None:
+        """Repeats all synced ends periodically, after a fetch by which the leader can validate them. Reports have no
+        reply, and a leader that does not know this incarnation yet drops them."""
+        now_ms = self._clock.monotonic_ms()
+        if now_ms >= self._all_at_ms:
+            self._all_at_ms = now_ms + REPORT_ALL_MS
+            self._due.update(followed)
 
     def send_soon(self) -> None:
         """Schedules a report. All ends noted in one iteration of the event loop are sent in one message."""
@@ -50,7 +61,7 @@ class SyncedReports:
         self._is_scheduled = False
         connection = self.connection
         if connection is None or not connection.is_open:
-            return  # the first fetch on the next connection carries all ends
+            return  # the next connection repeats all ends
         entries = [
             SyncedEnd(topic_id, index, partition.following.leader_epoch, partition.log.acknowledged_end)
             for (topic_id, index), partition in self._due.items()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable
 
 from ottla.broker.cluster.membership import Membership
 from ottla.broker.cluster.roles import PartitionRoles
@@ -65,21 +64,18 @@ class TopicPlacement:
         image = self._membership.image
         if touched.configs:
             self.apply_dynamic_configs()
-        indexes: dict[TopicId, set[int]] = {topic_id: set() for topic_id in touched.topics}
-        for key in touched.partitions:
-            indexes.setdefault(key.topic_id, set()).add(key.partition)
-        for broker_id in touched.brokers:
+        topics: set[TopicId] = set(touched.topics)
+        topics |= {key.topic_id for key in touched.partitions}
+        if touched.brokers:
             # Addresses and incarnations have changed, so leaders and followers may be other ones now.
-            for key in image.hosted_by(broker_id):
-                indexes.setdefault(key.topic_id, set()).add(key.partition)
-        for topic_id, changed in indexes.items():
+            topics |= {state.id for state in image.topics()}
+        for topic_id in topics:
             state = image.topic(topic_id)
             topic = self._context.topics.by_id(topic_id)
-            if state is None:
-                if topic is not None:
-                    self._remove_topic(topic)
-            elif topic is None or topic_id in touched.topics or not self._place_partitions(topic, changed):
+            if state is not None:
                 self._place_topic(state)
+            elif topic is not None:
+                self._remove_topic(topic)
         self.roles.fetchers.drop_idle()
 
     def stand_by(self) -> None:
@@ -130,35 +126,11 @@ class TopicPlacement:
         context.topics.changed()
         if len(topic.spread) != known_count:
             context.events.on_topics_changed()
-        opened = {partition.index: partition for partition in topic.partitions}
-        missing = [
-            index for index, each in found.items() if context.node_id in each.value.replicas and index not in opened
-        ]
-        for index in missing:
-            opened[index] = self._open(topic, index)
-        if missing:
-            context.events.on_configured(topic)
         for index, versioned in found.items():
-            if index in opened and context.node_id in versioned.value.replicas:
-                self.roles.take(opened[index], versioned)
+            if context.node_id in versioned.value.replicas:
+                self.roles.take(topic.partition(index) or self._open(topic, index), versioned)
         for partition in [each for each in topic.partitions if not self._is_hosted(found.get(each.index))]:
             self._remove_partition(topic, partition)
-
-    def _place_partitions(self, topic: Topic, indexes: Iterable[int]) -> bool:
-        """Applies changes of single partitions. Returns False if one is new or gone, so that the whole topic has to be
-        looked at."""
-        image, spread = self._membership.image, topic.spread or []
-        for index in sorted(indexes):
-            found = image.partition(PartitionKey(topic.id, index))
-            is_known = index < len(spread) and spread[index].partition == index
-            partition = topic.partition(index)
-            if found is None or not is_known or self._is_hosted(found) != (partition is not None):
-                return False
-            spread[index] = self._layout(index, found.value)
-            if partition is not None:
-                self.roles.take(partition, found)
-        self._context.topics.changed()
-        return True
 
     def _layout(self, index: int, state: PartitionState) -> Layout:
         image = self._membership.image
@@ -196,6 +168,7 @@ class TopicPlacement:
         partition.role = Role.NONE
         partition.events = self.roles
         topic.partitions.append(partition)
+        context.events.on_configured(topic)
         return partition
 
     def _log_for(self, key: LogKey, topic: Topic) -> AnyLog:

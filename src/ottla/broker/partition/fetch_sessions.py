@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ottla.broker.partition.follower_sessions import FollowerSessions
 from ottla.broker.partition.session_watches import ParkedFetch, PartitionKey, SessionWatches
 from ottla.protocol.model.errors import ErrorCode
 from ottla.protocol.wire.fetch import FetchPartition, FetchRequest, PartitionData
@@ -56,8 +55,6 @@ class FetchSession:
     followed: dict[PartitionKey, SessionPartition] = field(default_factory=dict)
     watching: SessionWatches | None = None
     """Only for sessions of followers."""
-    follower: tuple[int, int] | None = None
-    """The broker id and the broker epoch of the follower."""
     turn: ParkedFetch | None = None
     """Serves the session's plain requests and caches its partitions on this broker."""
 
@@ -152,14 +149,7 @@ class FetchPlan(NamedTuple):
 class FetchSessions:
     """The fetch sessions of a broker, in a bounded number of slots."""
 
-    def __init__(
-        self,
-        slots: int,
-        now_ms: Callable[[], float],
-        new_id: Callable[[], int],
-        followers: FollowerSessions | None = None,
-    ) -> None:
-        self._followers = followers or FollowerSessions()
+    def __init__(self, slots: int, now_ms: Callable[[], float], new_id: Callable[[], int]) -> None:
         self._slots = slots
         self._now_ms = now_ms
         self._new_id = new_id
@@ -192,8 +182,6 @@ class FetchSessions:
         session = self._sessions.pop(session_id, None)
         if session is not None:
             session.end()
-            if session.follower is not None:
-                self._followers.remove(*session.follower, session_id)
 
     def _end_watching(self, now_ms: float) -> None:
         """Ends the watches of idle sessions, so that partitions stop notifying readers that have left. A reader that
@@ -219,8 +207,6 @@ class FetchSessions:
         session = FetchSession(session_id, by_topic_id, used_ms=now)
         if request.replica_id >= 0:
             session.watching = SessionWatches()
-            session.follower = request.replica_id, request.replica_epoch
-            self._followers.add(*session.follower, session_id, session)
         session.update(request)
         self._sessions[session_id] = session
         return session
@@ -238,8 +224,7 @@ class FetchSessions:
         if session.watching is None:
             partitions = [(topic, entry.wanted) for (topic, _), entry in session.followed.items()]
             return FetchPlan(session, partitions, is_incremental=True)
-        if session.watching.has_ended:
-            session.watching.has_ended = False
+        if session.watching.is_all_due(session.used_ms):
             session.watching.changed |= dict.fromkeys(session.followed)
         return FetchPlan(session, [], is_incremental=True)
 

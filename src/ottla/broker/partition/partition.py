@@ -51,7 +51,7 @@ class PartitionEvents(Protocol):
     """Callbacks from a partition to the cluster code of its broker."""
 
     def on_follower_acknowledged(self, partition: Partition) -> None:
-        """The log of a follower has acknowledged more, or starts later."""
+        """The log of a follower has acknowledged more."""
         ...
 
     def on_log_failed(self, partition: Partition) -> None:
@@ -63,8 +63,6 @@ class Partition:
     """A replica of a partition on this broker, in whichever role.
 
     `waits` holds the produce requests that wait for acknowledgements, `watches` the fetches that wait for changes.
-
-    It is large because requests, the log and the cluster code all meet here: each has a method for each of its events.
     """
 
     def __init__(
@@ -367,11 +365,6 @@ class Partition:
         elif self.following is not None and self.events is not None:
             self.events.on_follower_acknowledged(self)
 
-    def on_start_moved(self) -> None:
-        self.watches.mark_replicas()
-        if self.following is not None and self.events is not None:
-            self.events.on_follower_acknowledged(self)
-
     def on_log_failed(self, error: OSError) -> None:
         self._settle_all(ErrorCode.kafka_storage_error)
         if self.events is not None:
@@ -383,7 +376,6 @@ class Partition:
         self.deleted = True
         self._settle_all(error)
         self.watches.wake_fetches()
-        self.watches.wake_replicas()
 
     def _settle_all(self, error: ErrorCode) -> None:
         self.backlog.clear()

@@ -1,8 +1,8 @@
 """Tracks which of a follower's partitions have changed since its fetch session last looked at them.
 
 A follower may share thousands of partitions with a leader, of which one has a new record. So the partitions notify the
-session between requests, and a reply looks only at those that did. The requests themselves show that the follower is
-alive, for idle partitions too (`follower_sessions`).
+session between requests, and a reply looks only at those that did. From time to time it looks at all of them, which is
+also how the leader learns that the follower is still alive for the idle ones.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from ottla.protocol.wire.produce import TopicKey
 
 if TYPE_CHECKING:
     from ottla.broker.partition.partition import Partition
+
+ALL_EVERY_MS = 500.0
 
 PartitionKey = tuple[TopicKey, int]
 
@@ -34,15 +36,22 @@ class ParkedFetch(Protocol):
 class SessionWatches:
     """The watches of one follower's session."""
 
-    __slots__ = ("_watched", "changed", "has_ended", "waiting")
+    __slots__ = ("_watched", "all_at_ms", "changed", "waiting")
 
     def __init__(self) -> None:
         self.changed: dict[PartitionKey, None] = {}
         """Partitions to look at for the next reply, in the order in which they changed."""
         self.waiting: ParkedFetch | None = None
         self._watched: dict[PartitionKey, Partition] = {}
-        self.has_ended = False
-        """True if partitions no longer notify this session. If it is used again, it has to look at all of them."""
+        self.all_at_ms = 0.0
+        """When all partitions are looked at again."""
+
+    def is_all_due(self, now_ms: float) -> bool:
+        """Whether it is time to look at all partitions; if so, schedules the next time."""
+        if now_ms < self.all_at_ms:
+            return False
+        self.all_at_ms = now_ms + ALL_EVERY_MS
+        return True
 
     def watch(self, key: PartitionKey, partition: Partition) -> None:
         """Watches a partition. A key may come to mean another partition (a topic was recreated): that one is then
@@ -72,7 +81,7 @@ class SessionWatches:
         for key in list(self._watched):
             self.forget(key)
         self.changed.clear()
-        self.has_ended = True
+        self.all_at_ms = 0.0
 
     def _mark(self, key: PartitionKey) -> bool:
         """Marks a partition as changed. Returns whether a request waits."""

@@ -46,11 +46,6 @@ class PartitionWatches:
             if watch.changed():
                 self._wakeups.wake(watch.key, watch.look_again)
 
-    def mark_replicas(self) -> None:
-        """Has the sessions of followers look at the partition with their next reply, without waking a request."""
-        for watch in self._replicas.values():
-            watch.changed()
-
     def on_produced(self) -> None:
         """Notifies followers of produced records: at once if a consumer waits for them, otherwise within a few
         milliseconds, so that acks=1 does not pay for two messages per record. An acks=all producer calls

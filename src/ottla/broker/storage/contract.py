@@ -58,10 +58,6 @@ class LogEvents(Protocol):
         """`acknowledged_end` has moved."""
         ...
 
-    def on_start_moved(self) -> None:
-        """`start_offset` has moved."""
-        ...
-
     def on_log_failed(self, error: OSError) -> None:
         """The log has failed and accepts no more records."""
         ...

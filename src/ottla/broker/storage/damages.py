@@ -10,10 +10,9 @@ from ottla.broker.storage.contract import Damage
 class Damages(list[Damage]):
     """The damaged parts of a log, in the order in which they were found."""
 
-    def __init__(self, report: Callable[[str], None], found: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, report: Callable[[str], None]) -> None:
         super().__init__()
         self._report = report
-        self._found = found
 
     def at(self, offset: int) -> Damage | None:
         """Returns the damage that covers the offset, if any."""
@@ -23,5 +22,4 @@ class Damages(list[Damage]):
         """Adds a damage and reports it to the operator, unless it is known. Also called on disk threads."""
         if damage not in self:
             self.append(damage)
-            self._found()
             self._report(str(damage))

@@ -76,7 +76,7 @@ class FileLog:
         self.deleted = False
         self.truncating = False
         """True while the log is being truncated; nothing is appended meanwhile."""
-        self.damages = Damages(shared.report, shared.note_damage)
+        self.damages = Damages(shared.report)
         self.events: LogEvents | None = None
         self.durable = DurableState(start_offset, shared.clock.now_ms())
         self.is_journaled = config.durability is Durability.DISK
@@ -308,8 +308,6 @@ class FileLog:
         if offset > self.start_offset:
             self.start_offset = offset
             self.epochs.truncate_before(offset)
-            if self.events is not None:
-                self.events.on_start_moved()
         if not self.is_journaled or self.shared.journal is None or offset <= self.durable.start_offset:
             done(None)
             return

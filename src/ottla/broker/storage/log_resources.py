@@ -107,16 +107,10 @@ class LogResources:
     """Reports damage, a full disk or a failed log to the operator."""
     unsynced: set[FlushableLog] = field(default_factory=set)
     """The `cache` logs that have been written to since their last flush."""
-    has_new_damage: bool = False
-    """True if damage was found in a log since this was last set to False."""
     turns: WriteScheduler = field(init=False)
 
     def __post_init__(self) -> None:
         self.turns = WriteScheduler(self.clock)
-
-    def note_damage(self) -> None:
-        """Notes that damage was found in a log. Also called on disk threads."""
-        self.has_new_damage = True
 
     def remove_later(self, paths: list[str]) -> None:
         """Removes unneeded files in the background. A file that remains is removed at the next start."""

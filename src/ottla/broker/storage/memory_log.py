@@ -117,8 +117,6 @@ class MemoryLog:
         if offset > self.start_offset:
             self._begin_at(offset)
             self._drop_oldest(self._batches.size_bytes, offset)
-            if self.events is not None:
-                self.events.on_start_moved()
         done(None)
 
     def truncate_to(self, offset: int) -> None:
@@ -157,7 +155,6 @@ class MemoryLog:
         watermark (safety: after-failover)."""
         if "delete" not in self.config.cleanup_policy:
             return
-        start_before = self.start_offset
         upto = self.end_offset if self.events is None else min(self.events.high_watermark, self.end_offset)
         retention_ms, retention_bytes = self.config.retention_ms, self.config.retention_bytes
         if retention_bytes >= 0:
@@ -168,8 +165,6 @@ class MemoryLog:
         if upto < self.end_offset and self.start_offset == upto:
             _HELD_BACK()
         self._begin_at(self.start_offset)
-        if self.start_offset > start_before and self.events is not None:
-            self.events.on_start_moved()
 
     def _begin_at(self, offset: int) -> None:
         """Moves the start of the log. A truncation below it becomes a reset, so the history below is dropped."""

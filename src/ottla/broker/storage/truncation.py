@@ -184,8 +184,8 @@ def beginning_at(offset: int) -> RecoveryPoint:
 def lowered_point(files: FileSystem, directory: str, point: RecoveryPoint, offset: int) -> RecoveryPoint:
     """Returns the recovery point for a truncation that the journal has and the checkpoint does not. Called before the
     log is opened."""
-    names = files.list_dir(directory) if files.exists(directory) else []
-    finish_swap(files, directory, rename_legacy_indexes(files, directory, names))
+    rename_legacy_indexes(files, directory)
+    finish_swap(files, directory)
     names = files.list_dir(directory) if files.exists(directory) else []
     bases = [int(name.removesuffix(LOG_SUFFIX)) for name in names if name.endswith(LOG_SUFFIX)]
     base = max((base for base in bases if base <= offset), default=None)

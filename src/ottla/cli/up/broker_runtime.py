@@ -76,7 +76,6 @@ def _raise_open_files_limit() -> None:
 
 async def _serve(settings: BrokerSettings, ends_with_stdin: bool) -> None:
     stopped = stop_on_signals()
-    gc.set_threshold(100_000, 50, 100)  # before the start, which creates the objects of thousands of partitions
     if ends_with_stdin:
         await _stop_at_end_of_stdin(stopped)
     running = await _started(settings, stopped)
@@ -126,6 +125,7 @@ def _calm_collector() -> None:
     """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
 
 
 async def _start(settings: BrokerSettings) -> RunningBroker:

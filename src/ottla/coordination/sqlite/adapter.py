@@ -26,6 +26,7 @@ from typing import Self, TypeVar
 
 from ottla.coordination.held_lease import HeldLease
 from ottla.coordination.port import (
+    OPERATIONS_MAX,
     Condition,
     Entry,
     Lease,
@@ -59,9 +60,6 @@ T = TypeVar("T")
 log = logging.getLogger("ottla.coordination")
 
 FILE = "coordination.db"
-SQLITE_OPERATIONS_MAX = 1000
-"""A commit takes several syncs and about 10 microseconds for each operation, so few large commits move thousands of
-leaders faster than many small ones."""
 LOOK_MS = 50.0
 """Interval between two checks of other owners' leases; bounds the time until a killed broker is noticed."""
 POLL_MS = 500.0
@@ -73,7 +71,7 @@ WRITE_TIME_SLACK_NS = 100_000_000
 class SqliteCoordination:
     """Implements `port.Coordination`. Create it with `open`."""
 
-    operations_max = SQLITE_OPERATIONS_MAX
+    operations_max = OPERATIONS_MAX
 
     def __init__(self, directory: str, clock: Clock, history: History, timeout_s: float) -> None:
         self._directory = directory
@@ -121,7 +119,7 @@ class SqliteCoordination:
         return await self._read(partial(self._store.snapshot, prefix))
 
     async def commit(self, conditions: Sequence[Condition], operations: Sequence[Operation]) -> Outcome:
-        check_commit(conditions, operations, self.operations_max)
+        check_commit(conditions, operations)
         return await self._change(partial(self._store.commit, tuple(conditions), tuple(operations)))
 
     async def watch(self, prefix: str, after: Revision) -> Watch:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from ottla.coordination.port import COMMIT_BYTES_MAX, OPERATIONS_MAX, Condition, Entry, Operation, Put
@@ -22,16 +22,6 @@ class Write:
         very write."""
         seen = [operation for operation in self.operations if operation.key in entries]
         return bool(seen) and all(_is_there(operation, entries[operation.key]) for operation in seen)
-
-
-def joined(writes: Sequence[Write]) -> Write:
-    """Returns one transaction that does the same as these together. Their conditions must not contradict one
-    another."""
-    if len(writes) == 1:
-        return writes[0]
-    conditions = {condition.key: condition for write in writes for condition in write.conditions}
-    operations = tuple(operation for write in writes for operation in write.operations)
-    return Write(tuple(conditions.values()), operations, f"{len(writes)} changes, the first: {writes[0].why}")
 
 
 def _is_there(operation: Operation, entry: Entry | None) -> bool:

@@ -10,15 +10,12 @@ in the one that is being stored. A shrink therefore counts once it is confirmed,
 an unknown outcome keeps the larger set (safety: isr-changes). The high watermark does not advance while the ISR is
 smaller than min.insync.replicas, or while eligible replicas outside the ISR may be elected (safety: eligible-replicas).
 
-The ISR of a settled partition cannot change by the passing of time: every member has all that the leader has, and no
-other replica is about to join. Only unsettled partitions are checked periodically, so idle ones cost nothing.
-
 Pure: time is passed in as a number, and the outcomes of ISR changes as calls. Each leader epoch has its own instance.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ottla.reach import branch
@@ -79,9 +76,6 @@ class LeaderReplication:
         """Log end offset at the start of this epoch. A replica needs everything below it to join the ISR."""
         self._lag_max_ms = lag_max_ms
         self._acknowledges_by_fetch = acknowledges_by_fetch
-        self._is_settled = False
-        self.on_unsettled: Callable[[], None] = _nothing
-        """Called when the partition is no longer settled."""
         self._followers: dict[int, Follower] = {}
         for member, broker_epoch in self.isr.items():
             if member != broker_id:
@@ -124,8 +118,6 @@ class LeaderReplication:
 
     def on_own_progress(self, end: int, acknowledged_end: int) -> bool:
         """Records the end of the leader's own log and the part of it that counts as acknowledged."""
-        if self._is_settled and end > self._end:
-            self._unsettle()
         self._end = end
         self._acknowledged_end = acknowledged_end
         return self._advance()
@@ -151,8 +143,6 @@ class LeaderReplication:
         else:
             follower.acknowledged_end = min(max(follower.acknowledged_end, acknowledged_end), offset)
         self._note_lag(follower, now_ms)
-        if self._is_settled and self.isr.get(broker_id) != broker_epoch:
-            self._unsettle()
         return self._advance()
 
     def on_acknowledged(self, broker_id: int, broker_epoch: int, end: int, now_ms: float) -> bool:
@@ -178,44 +168,6 @@ class LeaderReplication:
         """Handles a reassignment: forgets brokers that are no longer replicas."""
         self._others = [replica for replica in replicas if replica != self._me]
         self._followers = {member: f for member, f in self._followers.items() if member in self._others}
-
-    # -- settled partitions -----------------------------------------------------------------------------------
-
-    def settle(self, now_ms: float) -> bool:
-        """Returns whether the partition is settled. If so, `on_unsettled` is called before that changes."""
-        self._is_settled = (
-            self.proposed is None
-            and all(self._has_everything(member) for member in self.isr if member != self._me)
-            and not self.is_joined_soon(now_ms)
-        )
-        return self._is_settled
-
-    def is_joined_soon(self, now_ms: float) -> bool:
-        """Whether a follower outside the ISR was caught up recently, so that it may join."""
-        return any(
-            now_ms - follower.caught_up_ms <= self._lag_max_ms
-            for member, follower in self._followers.items()
-            if self.isr.get(member) != follower.broker_epoch
-        )
-
-    def on_follower_alive(self, broker_id: int, broker_epoch: int, heard_ms: float) -> None:
-        """A member of the ISR of a partition that has been settled until now fetched some partition at this time: it
-        had everything of this one too."""
-        follower = self._followers.get(broker_id)
-        if follower is not None and follower.broker_epoch == broker_epoch and self.isr.get(broker_id) == broker_epoch:
-            follower.caught_up_ms = max(follower.caught_up_ms, heard_ms)
-
-    def _unsettle(self) -> None:
-        self._is_settled = False
-        self.on_unsettled()
-
-    def _has_everything(self, member: int) -> bool:
-        follower = self._followers.get(member)
-        return (
-            follower is not None
-            and follower.broker_epoch == self.isr[member]
-            and follower.acknowledged_end >= self._end
-        )
 
     # -- the ISR ----------------------------------------------------------------------------------------------
 
@@ -301,6 +253,3 @@ class LeaderReplication:
             return False
         self.high_watermark = least
         return True
-
-
-def _nothing() -> None: ...

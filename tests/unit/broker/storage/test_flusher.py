@@ -31,8 +31,6 @@ class Acknowledgements:
     def on_acknowledged(self) -> None:
         self.ends.append(self._log.acknowledged_end)
 
-    def on_start_moved(self) -> None: ...
-
     def on_log_failed(self, error: OSError) -> None:
         self.failure = error
 

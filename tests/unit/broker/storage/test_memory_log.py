@@ -63,8 +63,6 @@ def test_a_batch_is_acknowledged_and_readable_at_once() -> None:
         def on_acknowledged(self) -> None:
             told.append(memory.log.acknowledged_end)
 
-        def on_start_moved(self) -> None: ...
-
         def on_log_failed(self, error: OSError) -> None: ...
 
     memory.log.events = Events()
@@ -142,8 +140,6 @@ class Watermark:
     high_watermark = 0
 
     def on_acknowledged(self) -> None: ...
-
-    def on_start_moved(self) -> None: ...
 
     def on_log_failed(self, error: OSError) -> None: ...
 

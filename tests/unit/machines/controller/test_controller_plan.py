@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from ottla.coordination.port import Committed, Conflict, Delete, HasVersion, IsAbsent, LeaseId, Put, Revision
+from ottla.coordination.port import Committed, Conflict, HasVersion, LeaseId
 from ottla.machines.controller import encoding, keys
 from ottla.machines.controller.image import ClusterImage
 from ottla.machines.controller.image_changes import ImageChanges
@@ -24,7 +24,7 @@ from ottla.machines.controller.state import (
     Versioned,
 )
 from ottla.machines.controller.topic_requests import alter_topic_configs, delete_topic
-from ottla.machines.controller.writes import Limits, Write, joined
+from ottla.machines.controller.writes import Limits, Write
 from ottla.protocol.model.ids import TopicId
 from tests.support.controller_store import P0, TOPIC, Store, members, partition
 
@@ -269,13 +269,3 @@ def test_a_planner_that_starts_over_looks_at_everything() -> None:
 
 def follow(image: ClusterImage, store: Store, seen: int) -> ImageChanges:
     return image.apply(change for batch in store.history[seen:] for change in batch.changes)
-
-
-def test_joined_writes_do_the_same_in_one_transaction() -> None:
-    fence, other = HasVersion("controller", Revision(3)), IsAbsent("a")
-    first = Write((fence, other), (Put("a", b"1"),), "one")
-    second = Write((fence,), (Put("b", b"2"), Delete("c")), "two")
-    both = joined([first, second])
-    assert both.conditions == (fence, other)
-    assert both.operations == (*first.operations, *second.operations)
-    assert joined([first]) is first

@@ -108,9 +108,9 @@ def perform(files: FileSystem, directory: str, swap: Swap) -> None:
     files.sync_dir(directory)
 
 
-def finish(files: FileSystem, directory: str, names: list[str]) -> list[str]:
-    """Completes a committed swap at start-up, and discards an uncommitted one. Takes the names in the directory, and
-    returns those that it has afterwards."""
+def finish(files: FileSystem, directory: str) -> None:
+    """Completes a committed swap at start-up, and discards an uncommitted one."""
+    names = files.list_dir(directory) if files.exists(directory) else []
     if INTENT_FILE in names:
         swap = decode_intent(files.read_file(f"{directory}/{INTENT_FILE}"))
         if swap is None:
@@ -118,10 +118,9 @@ def finish(files: FileSystem, directory: str, names: list[str]) -> list[str]:
         _FINISHED()
         perform(files, directory, swap)
         names = files.list_dir(directory)
-    unfinished = [name for name in names if name.endswith(COMPACTED_SUFFIX)]
-    for name in unfinished:
-        files.remove(f"{directory}/{name}")
-    return [name for name in names if name not in unfinished]
+    for name in names:
+        if name.endswith(COMPACTED_SUFFIX):
+            files.remove(f"{directory}/{name}")
 
 
 def _demand_size(files: FileSystem, path: str, size_bytes: int) -> None:

@@ -16,18 +16,18 @@ LEGACY_SUFFIX = ".index"
 _LEGACY = re.compile(r"\d{20}" + re.escape(LEGACY_SUFFIX))
 
 
-def rename_legacy_indexes(files: FileSystem, directory: str, names: list[str]) -> list[str]:
-    """Renames the legacy indexes in a log's directory with these names, and returns the names that it has afterwards.
-    Blocking. It must run before anything else in the directory, because removing a segment removes its index by the
-    current name only.
+def rename_legacy_indexes(files: FileSystem, directory: str) -> None:
+    """Renames the legacy indexes in a log's directory. Blocking. It must run before anything else in the directory,
+    because removing a segment removes its index by the current name only.
 
     If both kinds exist, either an earlier version has run since the current names were written, or this function was
     interrupted. The files with the current names may then be older than their segments, so they are removed and rebuilt
     at start-up.
     """
+    names = files.list_dir(directory) if files.exists(directory) else []
     legacy = [name for name in names if _LEGACY.fullmatch(name)]
     if not legacy:
-        return names
+        return
     for name in names:
         if name.endswith(INDEX_SUFFIX):
             files.remove(f"{directory}/{name}")
@@ -35,7 +35,6 @@ def rename_legacy_indexes(files: FileSystem, directory: str, names: list[str]) -
         _rename(files, f"{directory}/{name}", f"{directory}/{name.removesuffix(LEGACY_SUFFIX)}{INDEX_SUFFIX}")
     # If a power cut restored an old name, it could belong to another segment by then.
     files.sync_dir(directory)
-    return files.list_dir(directory)
 
 
 def _rename(files: FileSystem, old: str, new: str) -> None:

@@ -13,7 +13,7 @@ from itertools import pairwise, zip_longest
 from typing import NamedTuple
 
 from ottla.broker.storage.batch_effects import note_batch
-from ottla.broker.storage.compaction.mark import MARK_FILE, load_mark
+from ottla.broker.storage.compaction.mark import load_mark
 from ottla.broker.storage.compaction.swap import finish as finish_swap
 from ottla.broker.storage.contract import Damage
 from ottla.broker.storage.file_log import FileLog
@@ -81,15 +81,16 @@ def open_file_log(
     being truncated."""
     opening = LogOpenContext(shared, directory, config, shared.clock.now_ms(), [])
     files = shared.disk.files
+    rename_legacy_indexes(files, directory)
+    finish_swap(files, directory)
     names = files.list_dir(directory) if files.exists(directory) else []
-    names = finish_swap(files, directory, rename_legacy_indexes(files, directory, names))
     for name in names:
         if name.endswith(REWRITE_SUFFIX):
             files.remove(f"{directory}/{name}")
     bases = sorted(int(name.removesuffix(LOG_SUFFIX)) for name in names if name.endswith(LOG_SUFFIX))
     if point is not None and point == (point.offset, point.offset, 0, point.offset):
         bases = _without_what_was_reset(opening, bases, point.offset)
-    state = _read_state(opening) if STATE_FILE in names else LogState()
+    state = _read_state(opening)
     bases = _without_passed(opening, bases, min(point.start_offset, state.offset) if point is not None else 0)
     if up_to_point or (config.durability is Durability.DISK and trust_checkpoint):
         segments = _open_up_to(opening, bases, point, keeps_space=not up_to_point)
@@ -106,8 +107,7 @@ def open_file_log(
     log = FileLog(shared, key, directory, config, segments, state, start_offset)
     log.durable.recovery_point = point
     log.durable.state_offset = min(state_offset, state.offset)
-    if MARK_FILE in names:
-        log.durable.compacted_end = load_mark(files, directory, log.end_offset)
+    log.durable.compacted_end = load_mark(files, directory, log.end_offset)
     for damage in opening.damages:
         log.damages.record(damage)
     return log

@@ -1,1 +1,0 @@
-"""What idle partitions and idle connections cost: the same measurements with more and more of them."""
