@@ -92,7 +92,11 @@ class PlainRounds:
 
 
 class ReplicaFetcher:
-    """Fetches one lane of partitions from one leader."""
+    """Fetches one lane of partitions from one leader.
+
+    It is large because one round has one state: the partitions, those that are held back, throttled or touched, and the
+    request that waits at the leader decide together what the next request asks for.
+    """
 
     def __init__(
         self,
