@@ -29,7 +29,7 @@ from ottla.bench.quotients import rate, ratio, times_text
 
 
 class Speed(NamedTuple):
-    """What one kind of seed took."""
+    """The time that the seeds of one kind took."""
 
     kind: str
     seeds: int

@@ -46,7 +46,7 @@ class Row:
     minutes: float
     operations: int
     unit: str
-    """What the operations are."""
+    """The unit of the operations."""
     faults: Mapping[str, int] = field(default_factory=dict)
     anomalies: Mapping[str, int] = field(default_factory=dict)
     first: str = ""

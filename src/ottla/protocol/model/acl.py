@@ -55,7 +55,7 @@ class PatternType(IntEnum):
 
 
 class Permission(IntEnum):
-    """What an ACL does, with its code on the wire."""
+    """The effect of an ACL, with its code on the wire."""
 
     ANY = 1
     """In filters: both."""

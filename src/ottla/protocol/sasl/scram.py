@@ -26,7 +26,7 @@ class ScramError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ScramCredential:
-    """What a server stores of a password."""
+    """The credential that a server stores in place of a password."""
 
     salt: bytes = field(repr=False)
     stored_key: bytes = field(repr=False)
